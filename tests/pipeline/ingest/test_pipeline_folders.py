@@ -5,14 +5,12 @@ import shutil
 
 import pytest
 from click.testing import CliRunner
-from pipeline_kit import NOON, QUICK, batch_done, fill, publish, run, senml, spawn, wait_for
+from pipeline_kit import QUICK, batch_done, fill, publish, run, senml, spawn, wait_for
 from pipeline_tables import ingest, numbers
 from umqtt_pipeline import commands
 from umqtt_pipeline.gold import build
 from umqtt_pipeline.ingest import replay
 from umqtt_pipeline.ingest.ledger import Ledger
-from umqtt_pipeline.spool.files import SpoolError
-from umqtt_pipeline.spool.writer import SpoolWriter
 from umqtt_pipeline.tables.schema import ALL
 from umqtt_pipeline.tables.store import Gone, Tables
 
@@ -77,61 +75,3 @@ def test_an_ingest_whose_table_is_removed_says_so_and_ends(tmp_path):
     again = run(*given, "--once")
     assert again.returncode == 2 and f"{root / 'silver'} is gone: put it back" in again.stderr
     assert not (root / "silver").exists()  # an empty one would look like all that there was
-
-
-def gone(spool, first, count):
-    """A spool with that many more readings, of which its bridge has deleted what is read."""
-    writer = SpoolWriter(spool, segment_bytes=4096)
-    for n in range(first, first + count):
-        writer.append(publish(senml(n)), 1, NOON + n)
-    assert writer.trim(writer.position)
-    writer.close()
-
-
-@pytest.mark.parametrize("left", [None, "_checkpoint", "older"])
-def test_tables_that_lack_what_was_deleted_from_the_spool_are_refused(spark, tmp_path, left):
-    """Tables that were removed, and begin anew: what their reader has had would be missing
-    without a word. And an older copy of them."""
-    spool, root, copy = tmp_path / "spool", tmp_path / "tables", tmp_path / "copy"
-    fill(spool, [publish(senml(n)) for n in range(1, 9)])
-    if left == "older":
-        ingest(spark, spool, root)
-        shutil.copytree(root, copy)
-    fill(spool, [publish(senml(n)) for n in range(9, 101)], per_block=1)
-    ingest(spark, spool, root)
-    gone(spool, 101, 60)
-    ingest(spark, spool, root)  # a checkpoint of its own
-    gone(spool, 161, 60)
-    shutil.copytree(root / "_checkpoint", tmp_path / "checkpoint")
-    shutil.rmtree(root)
-    if left == "older":
-        shutil.copytree(copy, root)
-    elif left:
-        shutil.copytree(tmp_path / "checkpoint", root / "_checkpoint")
-    with pytest.raises(SpoolError, match="has had more of it than is in the tables .* deleted"):
-        ingest(spark, spool, root)
-    assert numbers(root) == (list(range(1, 9)) if left == "older" else [])
-    if left is None:  # as the sentence advises
-        (spool / "consumers" / "ingest.json").unlink()
-        ingest(spark, spool, root)
-        assert numbers(root)[-1] == 220 and 1 < numbers(root)[0] <= 161
-
-
-@pytest.mark.parametrize("left, reader", [
-    (None, True), ("_checkpoint", True), ("_checkpoint", False)])  # fmt: skip
-def test_tables_begun_anew_have_all_that_is_still_in_the_spool(
-    spark, tmp_path, caplog, left, reader
-):
-    """reader: whether its file in the spool is there; Spark's checkpoint knows how far it was."""
-    spool, root = tmp_path / "spool", tmp_path / "tables"
-    fill(spool, [publish(senml(n)) for n in range(1, 9)])
-    ingest(spark, spool, root)
-    assert "has had more" not in caplog.text
-    for name in [path.name for path in root.iterdir() if path.name != left]:
-        shutil.rmtree(root / name)
-    if not reader:
-        (spool / "consumers" / "ingest.json").unlink()
-    fill(spool, [publish(senml(9))])
-    ingest(spark, spool, root)
-    assert numbers(root) == list(range(1, 10))
-    assert "has had more" in caplog.text and "it is read again" in caplog.text

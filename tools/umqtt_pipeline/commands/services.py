@@ -143,7 +143,8 @@ def _wait_for_spool(folders, once):
 @click.option("--compact-files", type=click.IntRange(2),
               help="join the small files of a table's day when there are that many")  # fmt: skip
 @click.option("--skip-damaged", is_flag=True,
-              help="go on without what is damaged or missing in the spool; it is logged")
+              help="go on without what is damaged or missing in the spool, or deleted while the "
+                   "tables lack it; it is logged")
 @with_decoders
 @with_spark
 @click.pass_obj

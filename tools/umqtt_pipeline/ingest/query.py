@@ -17,7 +17,6 @@ that are missing.
 import datetime
 import json
 import logging
-import shutil
 import threading
 import time
 from pathlib import Path
@@ -39,7 +38,7 @@ from ..tables.schema import ALL, BATCHES, PARTITION, STATE, arrow_schema
 from ..tables.schema import TABLES as COLUMNS
 from ..tables.storage import is_object_store
 from ..tables.store import Tables, file_of, written
-from . import batch_tasks, bronze, checkpoint, metrics, state
+from . import agreement, batch_tasks, bronze, checkpoint, metrics, state
 from .ledger import Ledger, ready
 
 __all__ = ["COLUMNS", "InUse", "Ingest", "Ledger", "Lock", "Runner", "ready"]
@@ -280,7 +279,8 @@ class Runner:
     rows, size: most messages in a batch, and about the most bytes of them
     patience: failures in a row without a batch between them; late: starts in a row, above those,
     for which Spark's Python comes too late, as it does where a computer has much to do
-    skip_damaged: leave out, and log, what of the spool is damaged or missing
+    skip_damaged: leave out, and log, what of the spool is damaged or missing, or is deleted while
+    the tables lack it
     decoders: of one's own; keys: of the devices that sign their readings
 
     work: with tables in an object store, the folder of Spark's checkpoint and metrics; by default
@@ -297,6 +297,7 @@ class Runner:
         self.spark, self.once, self.interval = spark, once, interval
         self.kafka, self.nats, self.consumer = kafka, nats, consumer
         self.folders = [part.strip() for part in spool.split(",")] if spool else []
+        self.skip_damaged = skip_damaged
         away = is_object_store(root)
         local = (work or self._beside(consumer)) if away else None
         self.ingest = Ingest(spark, root, self._batch, compact_files, decoders, local, keys)
@@ -370,35 +371,11 @@ class Runner:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{int(self.interval * 1000)} milliseconds").start()
 
-    def _compare(self):
-        """Look whether these tables have what their reader has had of the spools, by its file and
-        by Spark's checkpoint: they may be begun anew, or an older copy. Raises SpoolError if it is
-        in the spools no more; else they are read again."""
-        places, again = self.ingest.ledger.last["places"], False
-        end = consumers.end_of(self.ingest.checkpoint) if self.folders else {}
-        for key, folder in logs.by_id(self.folders).items():
-            place = places.get(key, -1)
-            if not consumers.ahead(folder, self.consumer, key, place, end):
-                continue
-            root, begin = self.ingest.tables.storage.root, logs.begin(folder)
-            less = f"have it up to {place} only" if place >= 0 else "have nothing of it"
-            said = (f"{folder}: the reader {self.consumer!r} has had more of it than is in the "
-                    f"tables in {root}: they {less}")  # fmt: skip
-            if begin > max(place, 0):
-                raise SpoolError(
-                    f"{said}, and its messages before position {begin} are deleted. Put those "
-                    "tables back in which they are. If they are lost, and you want to go on "
-                    f"without them: remove {folder}/consumers/{self.consumer}.json, and start "
-                    "ingest again")
-            log.warning("%s. All that they lack is still in the spool: it is read again", said)
-            again = True
-        if again:  # a checkpoint may be newer than the tables
-            shutil.rmtree(self.ingest.checkpoint, ignore_errors=True)
-
     def run(self):
         """Raises StreamingQueryException when it keeps failing, SpoolError when the tables are
         not those that it has written: at once, and nothing more is written."""
-        self._compare()
+        if self.folders:
+            agreement.reach(self.ingest, self.consumer, self.folders, self.skip_damaged)
         listener = metrics.Progress(self.ingest.local, "ingest")
         self.spark.streams.addListener(listener)
         try:

@@ -139,20 +139,63 @@ def register(folder, name, position, **more):
 
 def ahead(folder, name, key, place, end):
     """Whether reader `name` has once had more of the spool in `folder`, whose id is `key`, than up
-    to the packet at `place` (-1: none), by its file or by `end`, see end_of()."""
+    to the packet at `place` (-1: none), by its file or by `end`, see resumes()."""
     committed = _held(_path(folder, name)).get("committed")
     ends = (each.get(key, ()) for each in (committed, end) if isinstance(each, dict))
     return any(len(at) >= 5 and place < at[2] for at in ends)
 
 
-def end_of(checkpoint):
-    """The offset up to which the query of a checkpoint has had the spools, {} if nothing says
-    so."""
-    number = _newest(Path(checkpoint, "commits"))
-    try:
-        return {} if number is None else _offset(Path(checkpoint, "offsets", str(number)))
-    except (OSError, ValueError):
+def resumes(checkpoint):
+    """The offset at which the query of a checkpoint goes on; {} if that is the beginning, or
+    nothing says it.
+
+    Spark runs the newest batch that it has planned again, from the end of the one before, unless
+    that very batch is committed. Raises ValueError, which names the file, where Spark cannot have
+    left these files so: they are damaged, or of different times.
+    """
+    planned, done = (_newest(Path(checkpoint, part)) for part in ("offsets", "commits"))
+    if planned is None and done is None:
         return {}
+    if planned is None or done is not None and done > planned:
+        raise ValueError(f"{checkpoint}/commits has batch {done}, which offsets lacks")
+    before = planned if planned == done else planned - 1
+    _sound(Path(checkpoint, "metadata"))
+    for number in sorted({before, planned} - {-1}):
+        _sound(Path(checkpoint, "offsets", str(number)))
+    if done is not None:
+        _sound(Path(checkpoint, "commits", str(done)))
+    path = Path(checkpoint, "offsets", str(before))
+    if before < 0 or not path.read_text().startswith("v1\n"):
+        return {}
+    if len(path.read_text().splitlines()) != 3:
+        raise ValueError(f"{path} is not whole")
+    return _offset(path)
+
+
+def _sound(path):
+    """Raises ValueError for a file of a checkpoint that is missing, but for the metadata, which
+    Spark makes again, or is not as it was written: it ends with JSON, and Hadoop's check values
+    are beside it."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        if path.name == "metadata":
+            return
+        raise ValueError(f"{path} is missing")
+    try:
+        json.loads(raw.splitlines()[-1])
+    except (ValueError, IndexError):
+        raise ValueError(f"{path} is damaged")
+    try:
+        check = path.with_name(f".{path.name}.crc").read_bytes()
+    except FileNotFoundError:
+        return
+    each = int.from_bytes(check[4:8], "big")
+    if check[:4] == b"crc\0" and each:  # Hadoop takes no other one for one, either
+        right = b"".join(zlib.crc32(raw[at : at + each]).to_bytes(4, "big")
+                         for at in range(0, len(raw), each))  # fmt: skip
+        if check[8:] != right:
+            raise ValueError(f"{path} is damaged: its check value is another one")
 
 
 def advance(folder, name, key, end):
