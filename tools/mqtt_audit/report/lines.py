@@ -71,7 +71,10 @@ class JsonLines:
 def clean(value):
     """A text from the wire without what would steer a terminal: that as \\xHH, \\uHHHH or
     \\UHHHHHHHH."""
-    return "".join(c if c.isprintable() else _escaped(ord(c)) for c in str(value))
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _escaped(ord(c)) for c in text)
 
 
 def _escaped(code):
