@@ -172,9 +172,9 @@ def test_a_lost_connection_while_a_chip_is_written(run, chip, tmp_path):
 def test_no_micropython_and_none_wanted(run, chip, monkeypatch):
     monkeypatch.setattr(device, "ANSWER_S", 1)
     assert run("flash", "--board", "esp32", "--port", chip.port, "--firmware", "skip") == (2, (
-        f"umqtt-board: The board on {chip.port} does not answer at the Python prompt. See that it "
-        "has power and runs MicroPython (boards/README.md), press its reset button, and try "
-        "again."))  # fmt: skip
+        f"umqtt-board: The board on {chip.port} does not answer at the Python prompt. It may be "
+        "just starting: try again in a moment. If it stays so, see that it has power and runs "
+        "MicroPython (boards/README.md), and press its reset button."))  # fmt: skip
 
 
 def test_an_image_that_is_not_there(run):

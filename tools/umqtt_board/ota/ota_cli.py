@@ -158,7 +158,7 @@ def _tell_of_left(left, update):
             has.setdefault(member.state, []).append(member.device)
     taken = [member.device for member in left if member.state == "sent" and member.obeyed]
     lost = [member.device for member in left if member.unknown]
-    silent = [member.device for member in left if member.silent and not update]
+    silent = [member.device for member in left if member.silent]
     refused = [member.device for member in left if member.state not in has
                and member.device not in taken + lost + silent]  # fmt: skip
     for state, names in has.items():
@@ -169,7 +169,10 @@ def _tell_of_left(left, update):
                    "--timeout was over: `umqtt-board command report` asks", err=True)  # fmt: skip
     if refused:
         click.echo(f"umqtt-board: not taken by {', '.join(refused)}", err=True)
-    if silent:
+    if silent and update:
+        click.echo(f"umqtt-board: not taken by {', '.join(silent)}: no answer within --timeout. "
+                   "The next ota goes on with what a board has by then", err=True)  # fmt: skip
+    elif silent:
         click.echo(f"umqtt-board: no answer from {', '.join(silent)} within --timeout: it may "
                    "have been obeyed. `umqtt-board command report` asks", err=True)  # fmt: skip
     if lost:

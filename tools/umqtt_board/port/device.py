@@ -157,9 +157,10 @@ class Device:
                 if not attempts_left:
                     self.close()
                     raise NoPrompt(
-                        f"The board on {self.port} does not answer at the Python prompt. See that "
-                        "it has power and runs MicroPython (boards/README.md), press its reset "
-                        "button, and try again."
+                        f"The board on {self.port} does not answer at the Python prompt. It may "
+                        "be just starting: try again in a moment. If it stays so, see that it has "
+                        "power and runs MicroPython (boards/README.md), and press its reset "
+                        "button."
                     )
             except KeyboardInterrupt:  # the board may have been stopped already
                 try:
