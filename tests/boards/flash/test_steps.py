@@ -58,6 +58,23 @@ def test_a_file_that_comes_back_wrong_is_not_put_in_force(step, put, board, mpre
     assert mpremote(board, "cat", ":settings.json") == '{"broker.host":"h"}'
 
 
+def test_a_board_whose_flash_was_cut_is_to_be_flashed_again(step, put, board, capsys, tmp_path):
+    put(board, "main.py.off", "print('main ran')\n")
+    with pytest.raises(BoardError, match="its program does not start. Run that flash again"):
+        step("start")
+    copy = str(tmp_path / "copy")
+    cli.cli(["backup", "--port", board.port, "--to", copy], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "`make flash` starts it" in said and "reset button" not in said
+
+
+def test_half_of_a_copy_is_not_what_was_installed(step, put, board):
+    put(board, "restore.half", "a copy")
+    for name in ("verify", "install", "start"):
+        with pytest.raises(BoardError, match="an earlier restore onto the board was cut"):
+            step(name)
+
+
 def test_the_virtual_board_has_no_image():
     with pytest.raises(BoardError, match="BOARD=unix brings its interpreter along"):
         cli.cli(["step", "image", "--board", "unix"], standalone_mode=False)

@@ -14,7 +14,7 @@ import click
 from umqtt_board import boards, plain
 from umqtt_board.backup import copies, restoring
 from umqtt_board.errors import BoardError
-from umqtt_board.flash import interpreter, onto_chip
+from umqtt_board.flash import install, interpreter, onto_chip
 from umqtt_board.ota import giving
 from umqtt_board.port import find
 from umqtt_board.port.device import Device
@@ -96,8 +96,9 @@ def backup(board, port, folder, to):
     copies.new_folder(target)  # before the board is stopped
     with _open(board, port, folder, start=False) as (description, device):
         copies.backup(device, description, target, say, transferred)
-    say("backup", "the board stands still at its prompt; `make flash` or its reset button starts "
-                  "it, and makes this copy out of date")  # fmt: skip
+        button = "" if install.stands_still(device) else " or its reset button"
+    say("backup", f"the board stands still at its prompt; `make flash`{button} starts it, and "
+                  "makes this copy out of date")  # fmt: skip
 
 
 def _copies(board):

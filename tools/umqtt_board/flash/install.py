@@ -261,6 +261,12 @@ def refuse_mixed(device):
                          "and its files are old and new ones. Run that flash again first.")
 
 
+def stands_still(device):
+    """Whether the board has a program that does not start, as a flash was cut."""
+    there = hashes(device, [MAIN, OFF])
+    return bool(there[OFF] and not there[MAIN])
+
+
 def _check_space(device, todo):
     device.doing = "looking at its free space"
     free = device.value(_FREE)

@@ -128,6 +128,7 @@ def settings(board, port, folder, settings, yes):
 def verify(board, port, folder):
     """Compare a board with what this project would put there; nothing is changed."""
     with _open(board, port, folder) as (description, device):
+        steps.refuse_half(device)
         items = steps.build_items(None, say)
         items, image = romfs.split(device, items, say)
         steps.verify_items(device, description, items, steps.Report(), say, image)
@@ -142,5 +143,8 @@ def start(board, port, folder, timeout):
     device, _ = onto_chip.arrive(description, onto_chip.Ways(port, folder, "skip", progress=say))
     with contextlib.closing(device), device.going_on():
         steps.refuse_half(device)
+        if install.stands_still(device):
+            raise BoardError(f"A flash of the board on {device.port} was cut, and so its program "
+                             "does not start. Run that flash again.")
         follow.follow(device, lambda line: say("log", line), timeout)
     say("start", "the broker has acknowledged the first publish")
