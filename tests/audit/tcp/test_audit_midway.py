@@ -46,6 +46,16 @@ def test_every_packet_in_two_segments_and_more(first, size, tmp_path):
     assert found["violations"] == []
 
 
+@pytest.mark.parametrize("piece", [b"0", b"00", b"000", b"\x820", b"0\x82"])
+def test_the_same_byte_again_and_again_is_no_packet(piece, tmp_path):
+    """As a program wakes itself up, over a connection of its own (paho-mqtt: b"0")."""
+    made = kit.Talk(broker=OTHER)
+    for _ in range(900):
+        made.client(piece)
+    found = read(made, tmp_path)
+    assert found["connections"] == found["packets"] == found["problems"] == []
+
+
 def test_the_end_that_asks_is_the_client_whatever_its_port(tmp_path):
     made = kit.Talk(("10.0.0.2", 1_024), ("10.0.0.1", 50_000))
     for _ in range(8):

@@ -40,12 +40,16 @@ def _topic_at(d, p, end):
 @kernel
 def _packet(t, d, p, end):
     """Length of the packet at p as either side may send it, NOT_YET or NEVER; counts it. A frame
-    of a WebSocket begins as a SUBSCRIBE, and is as long: that counts only if it is all there."""
+    of a WebSocket begins as a SUBSCRIBE, and is as long: that counts only if it is all there. A
+    fixed header alone is no evidence: two bytes of any other protocol may be one."""
     n, back = packet_at(d, p, end, 0), packet_at(d, p, end, 1)
     if d[p] == BINARY and n > end - p:
         return NEVER
     if n == NEVER and back == NEVER or n == NOT_YET or back == NOT_YET:
         return max(n, back)
+    _, q = length_at(d, p, end)
+    if end - p < min(max(n, back), q - p + 2):
+        return NOT_YET
     t["client"] |= back == NEVER
     t["server"] |= n == NEVER
     if t["client"] and t["server"]:
@@ -58,10 +62,18 @@ def _packet(t, d, p, end):
 @kernel
 def _keep(t, d, p, end):
     """Remember the beginning of a header that goes on in the next segment."""
-    t["left"] = end - p if end - p <= SPLIT else 0
-    for k in range(t["left"]):
-        t["bytes"] = t["bytes"] << 8 & MASK | wide(d[p + k])
+    t["left"] = 0
+    if end - p <= SPLIT:
+        _append(t, d, p, end)
     t["known"] = t["known"] and t["left"] > 0  # else nobody knows where it ends
+
+
+@kernel
+def _append(t, d, p, end):
+    """Remember the next bytes of a header."""
+    for k in range(p, end):
+        t["bytes"] = t["bytes"] << 8 & MASK | wide(d[k])
+    t["left"] += end - p
 
 
 @kernel
@@ -81,6 +93,9 @@ def _start(t, d, p, end, seq, seen):
     ahead = diff(t["at"], seq)
     if t["left"] and ahead == -wide(t["left"]):
         n = _joined(t, d, p, end, seen)
+        if n == NOT_YET and t["left"] + end - p <= SPLIT:
+            _append(t, d, p, end)
+            return -1
         if n <= 0:
             _forget(t)
             return -1
