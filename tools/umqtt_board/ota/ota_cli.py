@@ -288,14 +288,15 @@ def _tell_of_late(session):
 
 
 def _body(name, value):
+    got = "no value" if value is None else repr(value)
     if name == "commit":
         if not _SET.fullmatch(value or ""):
             raise BoardError("commit: expected the name of the set, eight hexadecimal digits, "
-                             f"got {value!r}.")  # fmt: skip
+                             f"got {got}.")  # fmt: skip
         return {"set": value}
     if name != "interval":
         if value is not None:
-            raise BoardError(f"{name} takes no value, got {value!r}.")
+            raise BoardError(f"{name} takes no value, got {got}.")
         return {}
     try:
         ms = round(float(value or "") * 1000)
@@ -303,7 +304,7 @@ def _body(name, value):
         ms = None
     rules = firmware_settings()
     if rules.validate({"broker.host": "-", "interval_ms": ms}):
-        raise BoardError(f"interval: expected seconds between 0.001 and 86400, got {value!r}.")
+        raise BoardError(f"interval: expected seconds between 0.001 and 86400, got {got}.")
     return {"interval_ms": ms}
 
 
