@@ -54,6 +54,8 @@ ROWS = {
     "of a form that nobody writes": CHECKPOINT,
     "that lead up to it are": CHECKPOINT, "which it sums up, is": CHECKPOINT,
     "an earlier commit is of {} {} already": COMMIT,
+    "it removes {}, which the table does not have": COMMIT,
+    "You may remove this table": "names a gold table",
     "When nobody writes to this log, move": COMMIT, "it takes the column {} away": COMMIT,
     "it makes the column {} of type": COMMIT, "no reader here knows {}, which": COMMIT,
     "it lacks what {} decided": "\"lacks\" what a batch",
@@ -86,7 +88,7 @@ PARTS = (
     "are damaged: left out", "the log begins", "`durable` says")  # fmt: skip
 WHOLE = ("no column {}", "{} to {}", "up to {}", "{} {} has", "{} {} to {} {} have",
          "and {} more", "; and {} more", "; and {}", ", and remove {}", "after {} {}",
-         "of any {}", "{}: {}: {}")  # fmt: skip
+         "of any {}", "of {} {}", "{}: {}: {}")  # fmt: skip
 
 
 def texts(path):

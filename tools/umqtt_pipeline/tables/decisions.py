@@ -20,6 +20,7 @@ class Decided:
     """The intents of ingest, or of gold, as far as they are still there.
 
     tables    {table: {number: what that intent does to it, as `commits.digest` says}}
+    anew      {number: whether that intent of gold has made all anew; None: it does not say}
     touched   {table: number of the last intent that changed it};   first, last: numbers
     there     names of the tables that had been made when the newest intent was written
     newest    the newest intent, whose commits may not be made yet
@@ -36,7 +37,7 @@ class Decided:
         self.what, self.program = ("batch", "ingest") if name == INGEST else ("intent", "gold")
         self.tables, self.touched, self.there, self.first, self.last = {}, {}, set(), None, -1
         self.beyond, self.newest, self.made, self._storage = [], None, set(), storage
-        self.to_come, copies = [], []
+        self.to_come, self.anew, copies = [], {}, []
         before, log = len(found.wrong), Log(found, storage, name)
         known = before  # lines up to the newest intent that is in its place
         for path, version, actions in log.commits():
@@ -85,6 +86,7 @@ class Decided:
         number, change = intent["number"], intent.get("kind") != "compact"
         self.first = number if self.first is None else self.first
         self.last, self.touched, self.newest = number, intent["touched"], intent
+        self.anew[number] = intent.get("anew")
         self.there = {*self.touched, *intent.get("there", ())}
         for table, both in intent["tables"].items():
             added, removed = ([File(*each) for each in files] for files in both)
