@@ -122,6 +122,14 @@ def test_a_commit_of_another_table_in_the_place_of_the_newest_one_of_gold(root):
         f"is of intent 4{REMOVE}"]  # fmt: skip
 
 
+@pytest.mark.parametrize("log,what", [("_gold/intents", "intent"), ("_state/intents", "batch")])
+@pytest.mark.parametrize("target,source", [(0, 3), (1, 2), (1, 3), (2, 3)])
+def test_a_later_intent_over_an_earlier_one(root, log, what, target, source):
+    """It is named, and no sound one is, and no table."""
+    path = over(root, (log, target), (log, source))
+    assert wrong(root) == [f"{path}: it is {what} {source - 1} in the place of another one"]
+
+
 @pytest.mark.parametrize("ranks,strange", [
     ([0, 1, 2, 3], []), ([3, 1, 2, 3], [1]), ([0, 3, 2, 3], [2]), ([0, 1, 3, 3], [3]),
     ([0, 1, 0, 3], [3]), ([0, 1, 2, 1], [4]), ([0, 0], [2]), ([1, 1], [1]), ([1, 2, 3], []),
