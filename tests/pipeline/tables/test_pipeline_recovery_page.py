@@ -54,6 +54,8 @@ ROWS = {
     "of a form that nobody writes": CHECKPOINT,
     "that lead up to it are": CHECKPOINT, "which it sums up, is": CHECKPOINT,
     "an earlier commit is of {} {} already": COMMIT,
+    "it is an intent, and no commit": COMMIT, "it is the commit that makes a table": COMMIT,
+    "another file has taken its place": COMMIT,
     "it removes {}, which the table does not have": COMMIT,
     "You may remove this table": "names a gold table",
     "When nobody writes to this log, move": COMMIT, "it takes the column {} away": COMMIT,

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 import test_pipeline_checkpoints
 from test_pipeline_verify import commits, decided, wrong
+from test_pipeline_wrong_commits import AGAIN
 from umqtt_pipeline.tables import intents
 from umqtt_pipeline.tables.places import rising
 from umqtt_pipeline.tables.schema import ALL
@@ -120,6 +121,23 @@ def test_a_commit_of_another_table_in_the_place_of_the_newest_one_of_gold(root):
     assert wrong(root) == [
         f"{root}/gaps: its log has no commit of intent 2: {3:020d}.json, which is in its place, "
         f"is of intent 4{REMOVE}"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name,version", [("gaps", 2), ("gold_minute", 1), ("silver", 3)])
+def test_an_intent_over_a_commit_of_a_table(root, name, version):
+    path = over(root, (name, version), ("_gold/intents", 3))
+    more = "" if name == "silver" else REMOVE
+    assert wrong(root) == [f"{path}: it is an intent, and no commit of a table: another file has "
+                           f"taken its place{more}"]  # fmt: skip
+
+
+@pytest.mark.parametrize("log,version,todo", [
+    ("bronze", 2, ""), ("bronze", 5, AGAIN), ("silver", 5, AGAIN), ("silver", 6, MOVE),
+    ("_state/intents", 6, MOVE)])  # fmt: skip
+def test_what_makes_a_table_in_the_place_of_a_commit(root, log, version, todo):
+    path = over(root, ("silver", version), (log, 0))
+    assert wrong(root) == [f"{path}: it is the commit that makes a table: another file has taken "
+                           f"its place{todo}"]  # fmt: skip
 
 
 @pytest.mark.parametrize("log,what", [("_gold/intents", "intent"), ("_state/intents", "batch")])

@@ -134,8 +134,15 @@ class TableLook:
     def _is_strange(self, at, path, version, actions, number):
         """Whether somebody has put a commit in the place of another one, which is said. number: of
         the batch that it says it is of, None for none"""
-        if not at.is_strange(version, number):
+        other = _of_another_log(actions, version)
+        if not other and not at.is_strange(version, number):
             return False
+        if other:
+            at.log.name(path, version, f"{other}: another file has taken its place")
+            if one(actions, "metaData"):  # readers take it
+                self._columns = version
+            self._misplaced.append(path)
+            return True
         lines = len(self.found.wrong)
         self._look_at_commit(path, actions, number)
         if len(self.found.wrong) > lines:  # it may be in its place, and say something wrong
@@ -348,11 +355,11 @@ class TableLook:
         wrong, folder = [], file.path.rpartition("/")[0].removeprefix(f"{PARTITION}=")
         if file.size != size:
             wrong.append(f"{file.size} bytes, and it has {size}")
+        if self._is_named(self._columns):  # which may give days and ends another type
+            return wrong
         if (file.day or "") != folder:
             wrong.append(f"the day {file.day}, and it lies in {folder}")
-        if not self._is_named(self._columns):  # which may give the ends another type
-            wrong += _not_the_ends(file, metadata)
-        return wrong
+        return wrong + _not_the_ends(file, metadata)
 
     def _is_named(self, version):
         """Whether what readers take from the commit of a version is named as wrong. None: of one
@@ -370,6 +377,17 @@ class TableLook:
         if version is not None and version not in self._named:
             end = f"{version:020d}.json"
         self._log_wrong.setdefault(f"{self.path}/_delta_log/{end}", []).append(why)
+
+
+def _of_another_log(actions, version):
+    """What a commit is that nobody makes in the log of a table at that version; None if it is not
+    such a one."""
+    told = one(actions, "commitInfo")
+    if told.get("intent") is not None:
+        return "it is an intent, and no commit of a table"
+    if version and told.get("operation") == "CREATE TABLE":
+        return "it is the commit that makes a table"
+    return None
 
 
 class _Place:
