@@ -44,6 +44,7 @@ ROWS = {
     "it is not the intent that was written": "a file of `_state`",
     "it is {} {} in the place of another one": "a file of `_state`",
     "it is an intent on {}, and this log": "a file of `_state`",
+    "it is no intent: another file": "a file of `_state`",
     "When no {} runs, move this file": "a file of `_state`",
     "it is of {} {}, and the commit after it is of": COMMIT,
     "it cannot be read": CHECKPOINT, "the commits up to it say": CHECKPOINT,

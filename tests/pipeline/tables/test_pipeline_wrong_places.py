@@ -148,6 +148,43 @@ def test_a_later_intent_over_an_earlier_one(root, log, what, target, source):
     assert wrong(root) == [f"{path}: it is {what} {source - 1} in the place of another one"]
 
 
+FOREIGN = {"_gold/intents": ("_state/intents", "bronze", "gold"),
+           "_state/intents": ("_gold/intents", "gold_minute", "ingest")}  # fmt: skip
+
+
+@pytest.mark.parametrize("log,version", [
+    ("_gold/intents", 4), ("_gold/intents", 9), ("_state/intents", 6), ("_state/intents", 9)])
+def test_a_foreign_intent_behind_the_newest(root, tmp_path, log, version):
+    other, table, program = FOREIGN[log]
+    path = over(root, (log, version), (other, 3))
+    (line,) = wrong(root)
+    assert line.startswith(f"{path}: ") and line.endswith(
+        f"it is an intent on {table}, and this log is of other tables: another file has taken its "
+        f"place. When no {program} runs, move this file elsewhere")  # fmt: skip
+    path.rename(tmp_path / path.name)
+    assert wrong(root) == []
+
+
+@pytest.mark.parametrize("log", FOREIGN)
+def test_a_foreign_intent_over_another_one(root, log):
+    other, table, _ = FOREIGN[log]
+    path = over(root, (log, 1), (other, 3))
+    assert wrong(root) == [f"{path}: it is an intent on {table}, and this log is of other tables: "
+                           "another file has taken its place"]  # fmt: skip
+
+
+@pytest.mark.parametrize("log,source,version", [
+    ("_gold/intents", 0, 6), ("_state/intents", 0, 9), ("silver", 2, 6)])  # fmt: skip
+def test_what_is_no_intent_behind_the_newest(root, tmp_path, log, source, version):
+    path = over(root, ("_state/intents", version), (log, source))
+    (line,) = wrong(root)
+    assert line.startswith(f"{path}: ") and line.endswith(
+        "it is no intent: another file has taken its place. When no ingest runs, move this file "
+        "elsewhere")
+    path.rename(tmp_path / path.name)
+    assert wrong(root) == []
+
+
 @pytest.mark.parametrize("ranks,strange", [
     ([0, 1, 2, 3], []), ([3, 1, 2, 3], [1]), ([0, 3, 2, 3], [2]), ([0, 1, 3, 3], [3]),
     ([0, 1, 0, 3], [3]), ([0, 1, 2, 1], [4]), ([0, 0], [2]), ([1, 1], [1]), ([1, 2, 3], []),

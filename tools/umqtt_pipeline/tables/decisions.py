@@ -47,13 +47,21 @@ class Decided:
             intent = told.get("intent")
             if not version and intent is None:
                 continue  # the log was made
+            if not {"intent", "check"} & set(told) and len(actions) > 1:
+                log.name(path, version, "it is no intent: another file has taken its place")
+                copies.append(path)
+                continue
             if not isinstance(intent, dict) or told.get("check") != check_of(intent):
                 found.say(path, "it is not the intent that was written")
                 continue
             if strange := self._strange(intent):
-                found.say(path, f"it is an intent on {strange[0]}, and this log is of other "
-                          "tables: another folder has taken its place")  # fmt: skip
-                break
+                what = "file" if places.has_numbers() else "folder"
+                log.name(path, version, f"it is an intent on {strange[0]}, and this log is of "
+                                        f"other tables: another {what} has taken its place")
+                if what == "folder":
+                    break
+                copies.append(path)
+                continue
             if self._is_a_copy(places, intent["number"], version):
                 log.name(path, version, f"it is {self.what} {intent['number']} in the place of "
                                         "another one")  # fmt: skip

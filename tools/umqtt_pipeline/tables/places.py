@@ -36,6 +36,10 @@ class Places:
                 for version, number in self._numbers.items()]  # fmt: skip
         return {version: self._numbers[version] for version in rising(held)}
 
+    def has_numbers(self):
+        """Whether a commit has a number at all."""
+        return bool(self._numbers)
+
     def is_strange(self, version):
         """Whether a commit that has a number stands in the place of another one."""
         return version in self._numbers and version not in self._in_place
