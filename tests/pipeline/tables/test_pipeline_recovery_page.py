@@ -44,6 +44,7 @@ ROWS = {
     "it is not the intent that was written": "a file of `_state`",
     "it is {} {} in the place of another one": "a file of `_state`",
     "it is an intent on {}, and this log": "a file of `_state`",
+    "it is no intent: another file": "a file of `_state`",
     "When no {} runs, move this file": "a file of `_state`",
     "it is of {} {}, and the commit after it is of": COMMIT,
     "it cannot be read": CHECKPOINT, "the commits up to it say": CHECKPOINT,
@@ -54,6 +55,10 @@ ROWS = {
     "of a form that nobody writes": CHECKPOINT,
     "that lead up to it are": CHECKPOINT, "which it sums up, is": CHECKPOINT,
     "an earlier commit is of {} {} already": COMMIT,
+    "it is an intent, and no commit": COMMIT, "it is the commit that makes a table": COMMIT,
+    "another file has taken its place": COMMIT,
+    "it removes {}, which the table does not have": COMMIT,
+    "You may remove this table": "names a gold table",
     "When nobody writes to this log, move": COMMIT, "it takes the column {} away": COMMIT,
     "it makes the column {} of type": COMMIT, "no reader here knows {}, which": COMMIT,
     "it lacks what {} decided": "\"lacks\" what a batch",
@@ -86,7 +91,7 @@ PARTS = (
     "are damaged: left out", "the log begins", "`durable` says")  # fmt: skip
 WHOLE = ("no column {}", "{} to {}", "up to {}", "{} {} has", "{} {} to {} {} have",
          "and {} more", "; and {} more", "; and {}", ", and remove {}", "after {} {}",
-         "of any {}", "{}: {}: {}")  # fmt: skip
+         "of any {}", "of {} {}", "{}: {}: {}")  # fmt: skip
 
 
 def texts(path):

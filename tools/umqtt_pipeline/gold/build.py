@@ -162,7 +162,8 @@ class _Run:
             self._make()
             changes = {name: self._change(name) for name in MADE}
             changes = {name: both for name, both in changes.items() if any(both)}
-            self.decided.decide("gold", changes, days=self.days, form=form())
+            self.decided.decide("gold", changes, days=self.days, form=form(),
+                                anew=not self.before)
             self.decided.finish()
         counts = {name: sum(file.rows for file in self.now[name]) for name in TABLES}
         if counts["conflicts"]:

@@ -76,15 +76,16 @@ class Log:
         else:
             self._found.say(path, why)
 
-    def number_after(self, version):
-        """The number of the batch that the commit after a version is of, None if that says
-        none."""
-        name = dict(self._commits).get(version + 1)
-        try:
-            data = self._storage.read(name) if name else b""
-            return number_of(_parsed(data))
-        except (OSError, ValueError, KeyError, TypeError):
-            return None  # it is named in its turn
+    def reread(self):
+        """Yield (version, [actions]) of the commits that are there and of Delta Lake's form, once
+        more; commits() names the others."""
+        reads = read_ahead(self._storage, [(file, 0) for _, file in self._commits])
+        for (version, _), read in zip(self._commits, reads):
+            try:
+                actions = _parsed(read.result())
+            except (OSError, ValueError, TypeError, AttributeError):
+                continue
+            yield version, actions
 
     def name_the_cause(self, why, opens):
         """Name what keeps readers from opening the table, once all commits were gone through,

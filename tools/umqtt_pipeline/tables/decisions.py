@@ -10,6 +10,7 @@ from umqtt_runtime import failures
 from ..spool.files import SpoolError
 from .commits import Log, digest, is_whole, one
 from .intents import check_of
+from .places import Places
 from .schema import ALL
 from .store import File, opened
 
@@ -20,6 +21,7 @@ class Decided:
     """The intents of ingest, or of gold, as far as they are still there.
 
     tables    {table: {number: what that intent does to it, as `commits.digest` says}}
+    anew      {number: whether that intent of gold has made all anew; None: it does not say}
     touched   {table: number of the last intent that changed it};   first, last: numbers
     there     names of the tables that had been made when the newest intent was written
     newest    the newest intent, whose commits may not be made yet
@@ -36,23 +38,31 @@ class Decided:
         self.what, self.program = ("batch", "ingest") if name == INGEST else ("intent", "gold")
         self.tables, self.touched, self.there, self.first, self.last = {}, {}, set(), None, -1
         self.beyond, self.newest, self.made, self._storage = [], None, set(), storage
-        self.to_come, copies = [], []
+        self.to_come, self.anew, copies = [], {}, []
         before, log = len(found.wrong), Log(found, storage, name)
+        places = Places(log, self._number_of)
         known = before  # lines up to the newest intent that is in its place
         for path, version, actions in log.commits():
             told = one(actions, "commitInfo")
             intent = told.get("intent")
             if not version and intent is None:
                 continue  # the log was made
+            if not {"intent", "check"} & set(told) and len(actions) > 1:
+                log.name(path, version, "it is no intent: another file has taken its place")
+                copies.append(path)
+                continue
             if not isinstance(intent, dict) or told.get("check") != check_of(intent):
                 found.say(path, "it is not the intent that was written")
                 continue
-            if strange := [each for each in (*intent["touched"], *intent["tables"])
-                           if (each in ALL) != (name == INGEST)]:  # fmt: skip
-                found.say(path, f"it is an intent on {strange[0]}, and this log is of other "
-                          "tables: another folder has taken its place")  # fmt: skip
-                break
-            if self._is_a_copy(intent["number"], version):
+            if strange := self._strange(intent):
+                what = "file" if places.has_numbers() else "folder"
+                log.name(path, version, f"it is an intent on {strange[0]}, and this log is of "
+                                        f"other tables: another {what} has taken its place")
+                if what == "folder":
+                    break
+                copies.append(path)
+                continue
+            if self._is_a_copy(places, intent["number"], version):
                 log.name(path, version, f"it is {self.what} {intent['number']} in the place of "
                                         "another one")  # fmt: skip
                 copies.append(path)
@@ -69,10 +79,25 @@ class Decided:
             log.name_the_cause(failures.plain(error), self._opens)
         log.say()
 
-    def _is_a_copy(self, number, version):
+    def _is_a_copy(self, places, number, version):
         """Whether an intent is that of another place in the log: each of ingest has its own, and
-        those of gold go on from whatever its tables have."""
-        return number != version - 1 if self.name == INGEST else number <= self.last
+        those of gold go on from whatever its tables have. places: Places of the log"""
+        if self.name == INGEST:
+            return number != version - 1
+        return (not version or number != self.last + 1) and places.is_strange(version)
+
+    def _number_of(self, actions):
+        """The number of an intent that is whole and of this log, None if it is none."""
+        told = one(actions, "commitInfo")
+        intent = told.get("intent")
+        if not isinstance(intent, dict) or told.get("check") != check_of(intent):
+            return None
+        return None if self._strange(intent) else intent["number"]
+
+    def _strange(self, intent):
+        """Names of the tables in an intent that those of this log are never on."""
+        return [each for each in (*intent["touched"], *intent["tables"])
+                if (each in ALL) != (self.name == INGEST)]  # fmt: skip
 
     def _opens(self, version):
         try:
@@ -85,6 +110,7 @@ class Decided:
         number, change = intent["number"], intent.get("kind") != "compact"
         self.first = number if self.first is None else self.first
         self.last, self.touched, self.newest = number, intent["touched"], intent
+        self.anew[number] = intent.get("anew")
         self.there = {*self.touched, *intent.get("there", ())}
         for table, both in intent["tables"].items():
             added, removed = ([File(*each) for each in files] for files in both)

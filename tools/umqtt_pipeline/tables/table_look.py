@@ -5,6 +5,7 @@ means, nor how an intent is read (decisions.py).
 """
 
 import json
+from bisect import bisect_left, bisect_right
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from umqtt_runtime import failures
 from ..spool.files import SpoolError
 from . import large
 from .commits import NAMED, Log, digest, number_of, one, read_ahead
+from .places import Places
 from .schema import ALL, PARTITION
 from .store import APPLICATION, file_added, files_of, last_of, opened
 
@@ -33,6 +35,8 @@ class TableLook:
         self.storage, self.path = tables.storage, tables.storage.path(name)
         self.decided = [each for each in decided if name in each.touched]
         self._came, self._replaced = {}, {}
+        self._what = "batch" if name in ALL else "intent"
+        self._misplaced = []  # paths that are named because files are in the place of others
         self._misread = False  # readers take a checkpoint that is wrong, or a stray one
         self._named = set()  # versions whose commit is named
         self._checkpoint = -1  # version of the newest checkpoint
@@ -90,82 +94,118 @@ class TableLook:
     def _commits(self, until, why=None):
         """Look at all commits and checkpoints. Returns the checkpoints.State of the table by the
         commits, up to a version; None if that cannot be known. why: a reader cannot open it"""
-        numbers, before = set(), len(self.found.wrong)
-        begins = False  # whether the log begins with the table
+        before = len(self.found.wrong)
         of = {}  # {version: number of the batch that its commit says it is of}
-        again = set()  # versions whose commit is of a batch that an earlier one is of
+        strange = set()  # versions whose commit stands in the place of another one
         log = Log(self.found, self.storage, self.name, until)
+        at = _Place(log, {number for each in self.decided
+                          for number in each.tables.get(self.name, ())})
         for path, version, actions in log.commits():
-            begins, lines = begins or version == 0, len(self.found.wrong)
+            lines = len(self.found.wrong)
             try:
-                if self._is_in_place_of_another(log, path, version, actions, numbers):
+                number = number_of(actions)
+                if self._is_strange(at, path, version, actions, number):
+                    strange.add(version)
                     continue
                 self._follow(path, version, actions)
-                done = self._look_at_commit(path, actions)
-                sound = len(self.found.wrong) == lines
-                if done & numbers and self.name in ALL:
-                    again.add(version)
-                    if sound:
-                        what = self.decided[0].what if self.decided else "batch"
-                        log.name(path, version, f"an earlier commit is of {what} "
-                                                f"{max(done & numbers)} already")  # fmt: skip
-                elif done and sound:
-                    of[version] = max(done)
-                numbers |= done
+                self._look_at_commit(path, actions, number)
+                if number is not None and len(self.found.wrong) == before:
+                    self._look_at_lost(at, path, actions, number)
+                if number is not None and len(self.found.wrong) == lines:
+                    of[version] = number
+                    for each in self.decided:
+                        if number > each.last:
+                            each.beyond.append((path, number))
+                at.take(version, number)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 why = f"no {error.args[0]}" if isinstance(error, KeyError) else error
                 self.found.say(path, f"an action of it is not whole ({why})")
         state = log.checkpoints.kept
-        whole = len(self.found.wrong) == before
         if why is not None:
             log.name_the_cause(why, self._opens)
-        self._tell_what_to_do(log, of, again)
+        self._tell_what_to_do(log, of, strange)
         log.say()
         self._misread = log.checkpoints.newest_is_wrong() or log.checkpoints.strays
         self._named = log.named
         self._checkpoint = -1 if log.checkpoints.newest is None else log.checkpoints.newest
-        self._number_known = max(of, default=-1) > max(log.named | again, default=-2)
-        # Gold may have been killed, and have made all anew: not each of its intents is committed.
-        for each in (each for each in self.decided if each.whole and whole and self.name in ALL):
-            since = -1 if begins else min(numbers, default=each.last)
-            # Those after the newest one that the table has are in one line on the table.
-            lacking = {number for number in each.tables.get(self.name, ())
-                       if since < number < max(numbers, default=-1)} - numbers  # fmt: skip
-            for number in sorted(lacking):
-                self.found.say(self.path, f"its log has no commit of {each.what} {number}")
+        self._number_known = max(of, default=-1) > max(log.named | strange, default=-2)
         return state
 
-    def _is_in_place_of_another(self, log, path, version, actions, numbers):
-        """Whether somebody has copied a later commit over one, which is said: a batch is skipped
-        whose intent is there, and the commit after it is of that, or of an earlier one than it.
-        numbers: of the commits before it"""
-        number, before = number_of(actions), max(numbers, default=-1)
-        skipped = any(before < each < (number or 0) for decided in self.decided
-                      for each in decided.tables.get(self.name, ()))  # fmt: skip
-        after = log.number_after(version) if skipped else None
-        if after is None or not before < after <= number:
+    def _is_strange(self, at, path, version, actions, number):
+        """Whether somebody has put a commit in the place of another one, which is said. number: of
+        the batch that it says it is of, None for none"""
+        other = _of_another_log(actions, version)
+        if not other and not at.is_strange(version, number):
             return False
-        what = self.decided[0].what
-        self.found.say(path, f"it is of {what} {number}, and the commit after it is of {what} "
-                       f"{after}: another commit has taken its place")  # fmt: skip
+        if other:
+            at.log.name(path, version, f"{other}: another file has taken its place")
+            if one(actions, "metaData"):  # readers take it
+                self._columns = version
+            self._misplaced.append(path)
+            return True
+        lines = len(self.found.wrong)
+        self._look_at_commit(path, actions, number)
+        if len(self.found.wrong) > lines:  # it may be in its place, and say something wrong
+            return True
+        if number in at.places.before(version):
+            why = f"an earlier commit is of {self._what} {number} already"
+        else:
+            why = (f"it is of {self._what} {number}, and the commit after it is of {self._what} "
+                   f"{at.places.after(version)}: another commit has taken its place")
+        at.log.name(path, version, why)
+        self._misplaced.append(path)
         return True
 
-    def _tell_what_to_do(self, log, of, again):
+    def _look_at_lost(self, at, path, actions, number):
+        """Say which commits before one are lost that their intents tell of, though no version is
+        missing; of gold also which file nothing has brought that it removes."""
+        gold, state = self.name not in ALL, at.log.checkpoints.state
+        removed = {told["path"] for kind, told in actions if kind == "remove"}
+        for each in (each for each in self.decided if each.whole):
+            lost = at.lost(number)
+            # Gold may have been killed, and have made all anew: not each of its intents is
+            # committed. Older ones do not say whether they have.
+            anew = each.anew.get(number)
+            if gold and lost and anew is None:
+                anew = state is None or set(state.added) <= removed
+            for other in () if gold and anew else lost:
+                name, what = at.instead or path, f"of {each.what} {number}"
+                self.found.say(self.path, f"its log has no commit of {each.what} {other}: "
+                               f"{name.rpartition('/')[2]}, which is in its place, is "
+                               f"{f'of no {each.what}' if at.instead else what}")  # fmt: skip
+                self._misplaced.append(self.path)
+        unknown = gold and state is not None and sorted(removed.difference(state.added))
+        if unknown and self.path not in self._misplaced:
+            self.found.say(path, f"it removes {unknown[0]}, which the table does not have: a "
+                           "commit before it is lost")  # fmt: skip
+            self._misplaced.append(path)
+
+    def _tell_what_to_do(self, log, of, strange):
         """The newest commit, if it is named, can be made again from the newest intent, or needs
-        not be there. of: {version: number of a batch} of the commits that are whole. again:
-        versions whose commit is of a batch that an earlier one is of"""
+        not be there; a table of gold can be made again. of: {version: number of a batch} of the
+        commits that are whole. strange: versions whose commit stands in the place of another one
+        """
+        if not self._newest_can_go(log, of, strange) and self.name not in ALL:
+            for path in dict.fromkeys(self._misplaced):
+                self.found.add(path, ". You may remove this table: the next `umqtt-pipeline gold` "
+                               "makes it again")  # fmt: skip
+
+    def _newest_can_go(self, log, of, strange):
+        """Say of the newest commit, if it is named, that it can go; returns whether it can."""
         version, path = log.last
         wrong = version in log.named | log.behind_gaps
         if not wrong or version <= (log.checkpoints.newest or 0):
-            return
+            return False
         number = max((number for at, number in of.items() if at < version), default=-1)
         for each in self.decided:
             if each.whole and each.can_come(self.name, number):
-                self.found.add(path, f". When no {each.program} runs, move this file elsewhere; "
-                               f"the next `umqtt-pipeline {each.program}` makes that commit again")
-                return
-        if version in again and all(number >= each.touched[self.name] for each in self.decided):
-            self.found.add(path, ". When nobody writes to this log, move this file elsewhere")
+                return self.found.add(
+                    path, f". When no {each.program} runs, move this file elsewhere; the next "
+                    f"`umqtt-pipeline {each.program}` makes that commit again")
+        if version in strange and all(number >= each.touched[self.name] for each in self.decided):
+            return self.found.add(path, ". When nobody writes to this log, move this file "
+                                  "elsewhere")  # fmt: skip
+        return False
 
     def _follow(self, path, version, actions):
         """Keep which files a commit has replaced, and of which versions of the table they are, and
@@ -203,8 +243,8 @@ class TableLook:
         else:
             self._types = types
 
-    def _look_at_commit(self, path, actions):
-        """Returns the numbers of batches that it is of."""
+    def _look_at_commit(self, path, actions, number):
+        """number: of the batch that it says it is of, None for none"""
         done, ours = [], []
         info = one(actions, "commitInfo")
         # Who else appends removes nothing.
@@ -220,13 +260,10 @@ class TableLook:
                 done.append(["remove", told["path"], told.get("size"),
                              told.get("partitionValues"), told["dataChange"]])  # fmt: skip
                 ours.append(appends and NAMED.fullmatch(told["path"]))
-        number = number_of(actions)
-        numbers = set() if number is None else {number}
-        for each in self.decided if numbers else ():
+        for each in self.decided if number is not None else ():
             self._compare(path, each, number, done)
-        if not numbers and any(ours) and self.decided and info.get("operation") == "WRITE":
+        if number is None and any(ours) and self.decided and info.get("operation") == "WRITE":
             self.found.say(path, "it is a commit of a batch, and does not say of which")
-        return numbers
 
     def _compare(self, path, decided, number, done):
         known = decided.tables.get(self.name, {})
@@ -239,8 +276,6 @@ class TableLook:
         elif done and digest(done) in known.values():
             self.found.say(path, f"it says that it is of {decided.what} {number}, and does what "
                            "another one has decided")  # fmt: skip
-        elif number > decided.last:
-            decided.beyond.append((path, number))
 
     def _look_at_number(self, number):
         """Whether the table is as new as the intents say. Ingest and gold may go on meanwhile:
@@ -320,11 +355,11 @@ class TableLook:
         wrong, folder = [], file.path.rpartition("/")[0].removeprefix(f"{PARTITION}=")
         if file.size != size:
             wrong.append(f"{file.size} bytes, and it has {size}")
+        if self._is_named(self._columns):  # which may give days and ends another type
+            return wrong
         if (file.day or "") != folder:
             wrong.append(f"the day {file.day}, and it lies in {folder}")
-        if not self._is_named(self._columns):  # which may give the ends another type
-            wrong += _not_the_ends(file, metadata)
-        return wrong
+        return wrong + _not_the_ends(file, metadata)
 
     def _is_named(self, version):
         """Whether what readers take from the commit of a version is named as wrong. None: of one
@@ -342,6 +377,55 @@ class TableLook:
         if version is not None and version not in self._named:
             end = f"{version:020d}.json"
         self._log_wrong.setdefault(f"{self.path}/_delta_log/{end}", []).append(why)
+
+
+def _of_another_log(actions, version):
+    """What a commit is that nobody makes in the log of a table at that version; None if it is not
+    such a one."""
+    told = one(actions, "commitInfo")
+    if told.get("intent") is not None:
+        return "it is an intent, and no commit of a table"
+    if version and told.get("operation") == "CREATE TABLE":
+        return "it is the commit that makes a table"
+    return None
+
+
+class _Place:
+    """Where a look is that goes through the commits of a log.
+
+    log       a commits.Log;   places: Places of it
+    known     numbers of the batches that have changed the table, by their intents
+    instead   path of the first commit without a number since the last one with one, None for none
+    """
+
+    def __init__(self, log, known):
+        self.log, self.places = log, Places(log, number_of, known)
+        self._known, self._before, self.instead = sorted(known), None, None
+
+    def take(self, version, number):
+        """A commit is in its place. number: of its batch, None for none"""
+        if number is not None:
+            self._before, self.instead = number, None
+        elif not version:
+            self._before = -1
+        else:
+            self.instead = self.instead or f"{version:020d}.json"
+
+    def lost(self, number):
+        """The known numbers between that of the last commit and this one; none are known to be
+        lost before the first commit of a log that does not begin with its table."""
+        if self._before is None:
+            return []
+        return self._known[bisect_right(self._known, self._before):
+                           bisect_left(self._known, number)]  # fmt: skip
+
+    def is_strange(self, version, number):
+        """Whether a commit stands in the place of another one, by its number, None for none."""
+        if number is None or version and self._before is None:
+            return False
+        if version and number > self._before and not self.lost(number):
+            return False
+        return self.places.is_strange(version)
 
 
 def _said(state):

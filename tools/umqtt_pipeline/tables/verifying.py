@@ -54,11 +54,12 @@ class Verified:
             self.wrong.append(line)
 
     def add(self, path, more):
-        """Add to the line that names a path what to do, if there is one."""
+        """Add to the line that names a path what to do; returns whether there is one."""
         for at, line in enumerate(self.wrong):
             if line.startswith(f"{path}: "):
                 self.wrong[at] += more
-                return
+                return True
+        return False
 
     def refer(self, table, payloads):
         """A table refers to payloads in files of their own: their (spool, offset)."""
