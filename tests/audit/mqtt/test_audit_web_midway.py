@@ -42,7 +42,8 @@ def _as_lines(path):
     return told
 
 
-LACKING = {"GET": [3], "the answer": [4], "both": [3, 4], "all up to there": [0, 1, 2, 3, 4],
+LACKING = {"GET": [3], "all up to the answer": [0, 1, 2, 3], "the answer": [4], "both": [3, 4],
+           "all up to there": [0, 1, 2, 3, 4],
            "all up to the first PUBLISH": list(range(9))}  # fmt: skip
 
 
@@ -128,3 +129,25 @@ def test_a_short_snap_length_makes_no_packets_of_its_frames(snap, tmp_path):
     found = kit.read([path], tmp_path)
     assert found["connections"] == []
     assert [p["problem"] for p in found["problems"]] == ["snapped"]
+
+
+def test_a_capture_that_begins_with_the_answer_has_what_the_client_sends(tmp_path):
+    """Its frames were taken for the rest of its request, and the broker accused."""
+    made = _talk()
+    for ident in range(7, 10):
+        for sender, raw in ((1, kit.publish("a/c", b"x", 2, ident)), (0, kit.ack(5, ident)),
+                            (1, kit.ack(6, ident)), (0, kit.ack(7, ident))):  # fmt: skip
+            made.segment(sender, frame(raw, mask=None if sender else b"\x81\x0f\xa5\x5a"))
+    found = _read(made.wrapped()[4:], tmp_path)
+    assert found["violations"] == []
+    sent = [p["type"] for p in found["packets"] if p["sender"] == "client"]
+    assert sent.count("PUBREC") == sent.count("PUBCOMP") == 3 and "PUBLISH" in sent
+    assert "began before" in {p["problem"] for p in found["problems"]}
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_capture_that_begins_with_the_request_has_all_of_it(lost, tmp_path):
+    found, whole = (_read(_talk().wrapped()[n:], tmp_path) for n in (lost, 0))
+    assert found["violations"] == found["problems"] == []
+    assert [(p["sender"], p["type"], p["topic"]) for p in found["packets"]] == [
+        (p["sender"], p["type"], p["topic"]) for p in whole["packets"]]  # fmt: skip

@@ -228,8 +228,8 @@ PACKET = _rows(
 #: PACKET's, of that one; lapses: as well, -1: bytes of the other side were not there. turn: of a
 #: message of the server the place of its PUBLISH, of one of the client the place of its PUBREC,
 #: among those of its connection; 0: not known. tears: CONN's torn when it began. own: lapses of
-#: its own side then. vague: VAGUE if nobody knows when PUBLISH or its last answer passed, which
-#: counts on a belated connection alone; ANOTHER if its last answer may be another message's.
+#: its own side then. vague: VAGUE if nobody knows when PUBLISH or its last answer passed;
+#: ANOTHER if its last answer may be another message's.
 FLOW = _rows(
     "first:i8 rec:i8 rel:i8 done:i8 last:i8 conn:i8 hash:i8 length:i8 topic:i8 topic_len:i8 "
     "frame:i8 id:i4 sent:i4 dup:i4 nodup:i4 used:u1 sender:u1 qos:u1 dup_first:u1 early:u1 "

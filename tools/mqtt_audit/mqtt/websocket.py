@@ -29,8 +29,10 @@ def _asks(d, p, end):
 
 @kernel
 def _begins(st, d, p, end, s, conn, sender):
-    """Whether these are the first bytes of a client that asks for a WebSocket."""
-    fresh = not (s["first"] or s["stage"]) and s["whole"] and s["sync"] == IN_STEP
+    """Whether these are the first bytes of a client, as far as the capture has them, and ask for a
+    WebSocket."""
+    first = not s["bytes"] or s["whole"] and s["sync"] == IN_STEP
+    fresh = first and not (s["first"] or s["stage"])
     return not sender and fresh and end - p > 16 and _asks(d, p, end)
 
 
@@ -40,6 +42,13 @@ def _answered(st, d, p, end, s, conn, sender):
     asked for it: the capture's frames are out of order."""
     fresh = not (s["first"] or s["stage"] or s["skipped"] or st.streams[2 * conn]["bytes"])
     return sender and fresh and agreed(d, p, end) and has(d, p, end, WEBSOCKET)
+
+
+@kernel
+def _framed(d, p, end):
+    """Whether a client's frame seems to begin here: clients mask theirs, and have agreed on no
+    extension."""
+    return d[p] & 0x70 == 0 and (end - p < 2 or d[p + 1] & 128 > 0)
 
 
 @kernel
@@ -146,7 +155,15 @@ def feed(st, d, off, n, s, conn, sender, time, frame, kept):
             kind = P_HTTP if s["whole"] or _begun(d, p, end) else P_WEB
             _leave(st, conn, sender, time, frame, kind, n)
             return n
+        if sender and not s["bytes"]:
+            s["sync"] = s["ever"] = s["whole"] = IN_STEP
+        if not (sender or s["web_seen"]) and n and d[p] != 71:  # its request is not in the capture
+            if not _framed(d, p, end):
+                _leave(st, conn, sender, time, frame, P_WEB, n)
+                return n
+            s["web"], s["web_n"] = HEAD, 0
         s["web_seen"] = 1
+    if s["web"] == UPGRADE:
         p = _header(s, d, p, end)
     if s["web"] != UPGRADE:
         p = _frames(st, d, p, end, s, conn, sender, time, frame)

@@ -244,8 +244,7 @@ class Rows:
         alone = messages.alone(rows, conns)
         allowed = conns["keep_alive"][rows["conn"]].astype(np.int64) * SECOND
         known = clock.timed(rows["first"], rows["done"], allowed, self.steps)
-        known &= ((rows["vague"] & VAGUE) == 0) | (conns["belated"][rows["conn"]] == 0)
-        known &= (rows["vague"] & ANOTHER) == 0
+        known &= (rows["vague"] & (VAGUE | ANOTHER)) == 0
         made = messages.flows(rows, text, self._whose(rows["conn"]), conns, known)
         if not alone.all():
             apart = pa.array(~alone)
@@ -309,7 +308,6 @@ class Rows:
         for begin, end, *kinds in (("first", "last"), ("first", "asked_at", CONNECT),
                                    ("asked_at", "acked_at", CONNECT, CONNACK)):  # fmt: skip
             overdue = np.array([any((c, k) in self._overdue for k in kinds) for c in rows], bool)
-            overdue &= conns["belated"] > 0
             out.append(clock.known(conns, begin, end, self.steps) & ~overdue)
         return out
 
