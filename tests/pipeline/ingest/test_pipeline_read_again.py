@@ -6,6 +6,7 @@ import shutil
 import pytest
 from pipeline_kit import NOON, fill, publish, senml
 from pipeline_tables import ingest, numbers
+from umqtt_pipeline.ingest.query import Runner
 from umqtt_pipeline.spool.files import SpoolError
 from umqtt_pipeline.spool.writer import SpoolWriter
 
@@ -75,6 +76,26 @@ def test_tables_that_lack_what_was_deleted_are_refused_by_what_they_know_themsel
     assert numbers(root) == list(range(1, 9))
     ingest(spark, spool, root, skip_damaged=True)
     assert numbers(root)[:8] == list(range(1, 9)) and numbers(root)[-1] == 160
+
+
+def test_tables_that_were_being_read_again_are_not_refused(spark, tmp_path):
+    """Their last batch ends far behind their place, and before the first message of the spool."""
+    spool, root = tmp_path / "spool", tmp_path / "tables"
+    fill(spool, [publish(senml(n)) for n in range(1, 9)])
+    ingest(spark, spool, root)
+    fill(spool, [publish(senml(n)) for n in range(9, 101)], per_block=1)
+    ingest(spark, spool, root)
+    gone(spool, 101, 60)
+    ingest(spark, spool, root)
+    reader = (spool / "consumers" / "ingest.json").read_bytes()
+    shutil.rmtree(root / "_checkpoint")
+    runner = Runner(spark, str(spool), str(root), once=True, rows=5, patience=1,
+                    on_batch=lambda counts: runner.stop())  # fmt: skip
+    runner.run()
+    (spool / "consumers" / "ingest.json").write_bytes(reader)  # what it had released before
+    gone(spool, 161, 60)
+    ingest(spark, spool, root)
+    assert numbers(root) == list(range(1, 221))
 
 
 @pytest.mark.parametrize("damage", ["commits", "none", "torn", "crc", "newer", "metadata"])

@@ -48,7 +48,8 @@ def _behind(ingest, consumer, key, folder, begin, resumes, skip_damaged):
     was read of it. resumes: where Spark would go on."""
     place, own = ingest.ledger.last["places"].get(key, -1), _own(ingest).get(key)
     ahead = consumers.ahead(folder, consumer, key, place, resumes)
-    lost = own[0] < begin if own else ahead and begin > max(place, 0)
+    # The last batch may have read again what is far behind their place.
+    lost = max(own[0], place) < begin if own else ahead and begin > max(place, 0)
     if not ahead and not lost:
         return False
     root = ingest.tables.storage.root
