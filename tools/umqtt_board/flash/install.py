@@ -4,7 +4,7 @@ While anything is changed the board has no main.py (it is called main.py.off), s
 board that is cut in the middle comes up at its prompt instead of running old and new files
 together, and no watchdog that main.py would start can fire. New content is written
 aside as NAME.new; when all of it is there and its hashes are right, the files are renamed, main.py
-last. A run that was cut is taken up again: what already lies aside is not sent twice.
+last, and boot.py, which is away meanwhile, before it. A run that was cut is taken up again: what already lies aside is not sent twice.
 
 Knows files and hashes. It must not know what the files are for.
 """
@@ -22,6 +22,8 @@ from umqtt_board.port.device import DeviceError
 
 MAIN = "/main.py"
 OFF = "/main.py.off"
+BOOT = "/boot.py"
+BOOT_OFF = "/boot.py.off"
 #: Is there while new files are put in force, and after a cut then: old and new ones are together.
 MIXED = "/flash.half"
 STAYING = ("/settings.json", "/state.json")  # when they are not given anew
@@ -140,9 +142,9 @@ def plan(device, items, image=None):
     device.doing = "comparing its files"
     record = record_item(items)
     items = [*items, record]
-    there = hashes(device, [OFF, MIXED] + [path for i in items
-                                           for path in (i.path, i.path + ".new")])  # fmt: skip
-    off, mixed = there.pop(OFF), there.pop(MIXED)
+    there = hashes(device, [OFF, BOOT_OFF, MIXED] + [path for i in items for path in (
+        i.path, i.path + ".new")])  # fmt: skip
+    off, boot_off, mixed = (there.pop(path) for path in (OFF, BOOT_OFF, MIXED))
     result = Plan(cut=bool(mixed or off and there.get(MAIN)))
     for item in items:
         wanted = digest(item.data)
@@ -152,6 +154,8 @@ def plan(device, items, image=None):
         if item.path == MAIN and off == wanted and there[MAIN] is None:
             result.cut = True
             continue
+        if item.path == BOOT and boot_off == wanted and there[BOOT] is None:
+            continue  # it is cut, as `mixed` says
         result.rename.append(item)
         if there.pop(item.path + ".new") != wanted:
             result.write.append(item)
@@ -199,12 +203,15 @@ def carry_out(device, todo, progress):
             if f"OSError: {ENOSPC}" not in error.traceback and "ENOSPC" not in error.traceback:
                 raise
             _give_up(device, todo)
-        device.run(f"open({MIXED!r}, 'w').close()")
+        # Nor does boot.py, which runs without main.py, find others than its own files.
+        device.run(f"import os\nopen({MIXED!r}, 'w').close()\ntry:\n os.rename({BOOT!r}, "
+                   f"{BOOT_OFF!r})\nexcept OSError:\n pass")  # fmt: skip
         if todo.rom:
             # With main.py away nothing starts from a ROMFS that a cut has left half written.
             romfs.write(device, todo.rom, progress)
         _put_in_force(device, todo)
-        allow_main(device, any(item.path == MAIN for item in todo.rename))
+        allow_main(device, *(any(item.path == path for item in todo.rename)
+                             for path in (MAIN, BOOT)))  # fmt: skip
 
 
 def _give_up(device, todo):
@@ -246,12 +253,14 @@ def silence(device):
         device.hard_reset()
 
 
-def allow_main(device, new):
-    """Put the `new` main.py in force, or bring the old one back; the last step of all."""
+def allow_main(device, new, new_boot=False):
+    """Put the `new` main.py in force, or bring the old one back, and boot.py before it; the last
+    step of all."""
     device.doing = "putting main.py in place"
-    source = MAIN + ".new" if new else OFF
-    device.run(f"import os\n{_REMOVE}\nos.rename({source!r}, {MAIN!r})\n"
-               f"for _p in ({OFF!r}, {MIXED!r}): _remove(_p)")  # fmt: skip
+    source, boot = (MAIN + ".new" if new else OFF), (BOOT + ".new" if new_boot else BOOT_OFF)
+    device.run(f"import os\n{_REMOVE}\ntry:\n os.rename({boot!r}, {BOOT!r})\n"
+               f"except OSError:\n pass\nos.rename({source!r}, {MAIN!r})\n"
+               f"for _p in ({OFF!r}, {BOOT_OFF!r}, {MIXED!r}): _remove(_p)")  # fmt: skip
 
 
 def refuse_mixed(device):
@@ -262,9 +271,9 @@ def refuse_mixed(device):
 
 
 def stands_still(device):
-    """Whether the board has a program that does not start, as a flash was cut."""
-    there = hashes(device, [MAIN, OFF])
-    return bool(there[OFF] and not there[MAIN])
+    """Whether nothing starts on the board: it has no main.py, or a flash was cut."""
+    there = hashes(device, [MAIN, MIXED])
+    return bool(there[MIXED] or not there[MAIN])
 
 
 def _check_space(device, todo):
@@ -300,7 +309,8 @@ def _write_aside(device, items, progress):
 
 
 def _put_in_force(device, todo):
-    """Check what lies aside, then rename everything but main.py and clear away the old."""
+    """Check what lies aside, then rename everything but main.py and boot.py, and clear away the
+    old."""
     device.doing = "checking what was written"
     aside = {item.path + ".new": digest(item.data) for item in todo.rename}
     found = hashes(device, aside)
@@ -311,7 +321,7 @@ def _put_in_force(device, todo):
             "run the same command again; if it stays so the flash of the board is worn out."
         )
     device.doing = "putting new files in force"
-    names = [item.path for item in todo.rename if item.path not in (MAIN, RECORD)]
+    names = [item.path for item in todo.rename if item.path not in (MAIN, BOOT, RECORD)]
     # The record last: what it does not list yet would never be removed.
     names += [item.path for item in todo.rename if item.path == RECORD]
     for start in range(0, len(names), 20):

@@ -144,7 +144,7 @@ def start(board, port, folder, timeout):
     with contextlib.closing(device), device.going_on():
         steps.refuse_half(device)
         if install.stands_still(device):
-            raise BoardError(f"A flash of the board on {device.port} was cut, and so its program "
-                             "does not start. Run that flash again.")
+            raise BoardError(f"The board on {device.port} has no program that starts: a flash was "
+                             "cut, or there was none. Run `make flash`.")
         follow.follow(device, lambda line: say("log", line), timeout)
     say("start", "the broker has acknowledged the first publish")
