@@ -181,3 +181,20 @@ def test_a_step_of_the_clock_elsewhere_lets_no_silence_be_told(why):
         assert clock.believed(rows, conns, steps).all()
         conns[why] = LATE_FAR if why == "late" else 1
         assert not clock.believed(rows, conns, steps).any()
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("late", [0.05, 0.2, 1.5])
+def test_one_direction_that_is_late_in_a_file_gives_no_latency_below_0(late, resumed, tmp_path):
+    """As a capture has it that was merged of two places, with clocks apart."""
+    made = kit.Talk().open().client(kit.connect(flags=0 if resumed else 2))
+    made.broker(kit.connack(0, resumed))
+    for ident in range(1, 6):
+        made.client(kit.publish("a/b", b"x", 1, ident)).broker(kit.ack(4, ident))
+    frames = sorted((t + int(late * 1e9) if f[26:30] == b"\x0a\0\0\2" else t, f)
+                    for t, f in made.wrapped())  # fmt: skip
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)
+    assert len(found["flows"]) == 5 and found["violations"] == []
+    assert not [f for f in found["flows"] if (f["latency_ms"] or 0) < 0]
+    told = [f["latency_ms"] for f in found["flows"] if f["done"] and f["done"] < f["first"]]
+    assert told == [None] * len(told) and len(told) == 5

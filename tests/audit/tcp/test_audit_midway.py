@@ -46,7 +46,8 @@ def test_every_packet_in_two_segments_and_more(first, size, tmp_path):
     assert found["violations"] == []
 
 
-@pytest.mark.parametrize("piece", [b"0", b"00", b"000", b"\x820", b"0\x82"])
+@pytest.mark.parametrize("piece", [
+    b"0", b"00", b"000", b"\x820", b"0\x82", b"@", b"@@", b"bb", b"PP", b"pp"])  # fmt: skip
 def test_the_same_byte_again_and_again_is_no_packet(piece, tmp_path):
     """As a program wakes itself up, over a connection of its own (paho-mqtt: b"0")."""
     made = kit.Talk(broker=OTHER)

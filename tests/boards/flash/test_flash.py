@@ -105,7 +105,7 @@ def _update(project):
     project("firmware/big.py", "NEW = 5\n" + "".join(f"W{n} = '{n}'\n" for n in range(500)))
     project("firmware/sensors/one.py", "X = 7\n")
     project("firmware/main.py", "import app  # new\n")
-    project("firmware/boot.py", "import big\nprint('new boot', big.NEW)\n")
+    project("firmware/boot.py", "import sensors.one\nassert sensors.one.X == 7, 'old and new'\n")
 
 
 def _operations_of_an_update(board, project):

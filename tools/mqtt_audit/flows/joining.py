@@ -159,7 +159,8 @@ def joined(pieces, steps=clock.NONE, others=None):
     vague = _is(rows["outcome"], ACKNOWLEDGED) & ~headless & _yes(pc.is_null(rows["latency_ms"]))
     begin, end = (1000 * _whole(made[name]) for name in ("first", "done"))
     unsure = _sums(_yes(rows["unsure"]).astype(np.int64), starts) > 0
-    known = ~vague[ends] & ~unsure & clock.timed(begin, end, np.zeros(len(begin), np.int64), steps)
+    known = ~vague[ends] & ~unsure & (begin <= end)
+    known &= clock.timed(begin, end, np.zeros(len(begin), np.int64), steps)
     return _ended(made, headless[starts], rows["outcome"].take(pa.array(ends)), known)
 
 

@@ -245,6 +245,7 @@ class Rows:
         allowed = conns["keep_alive"][rows["conn"]].astype(np.int64) * SECOND
         known = clock.timed(rows["first"], rows["done"], allowed, self.steps)
         known &= (rows["vague"] & (VAGUE | ANOTHER)) == 0
+        known &= (rows["outcome"] != 1) | (rows["done"] >= rows["first"])
         made = messages.flows(rows, text, self._whose(rows["conn"]), conns, known)
         if not alone.all():
             apart = pa.array(~alone)

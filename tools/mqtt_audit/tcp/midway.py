@@ -41,14 +41,14 @@ def _topic_at(d, p, end):
 def _packet(t, d, p, end):
     """Length of the packet at p as either side may send it, NOT_YET or NEVER; counts it. A frame
     of a WebSocket begins as a SUBSCRIBE, and is as long: that counts only if it is all there. A
-    fixed header alone is no evidence: two bytes of any other protocol may be one."""
+    fixed header alone is no evidence, nor an identifier: any protocol may have such bytes."""
     n, back = packet_at(d, p, end, 0), packet_at(d, p, end, 1)
     if d[p] == BINARY and n > end - p:
         return NEVER
     if n == NEVER and back == NEVER or n == NOT_YET or back == NOT_YET:
         return max(n, back)
     _, q = length_at(d, p, end)
-    if end - p < min(max(n, back), q - p + 2):
+    if end - p < min(max(n, back), q - p + (2 if d[p] >> 4 == PUBLISH else 3)):
         return NOT_YET
     t["client"] |= back == NEVER
     t["server"] |= n == NEVER

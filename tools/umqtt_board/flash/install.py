@@ -1,10 +1,11 @@
 """The step that puts files on a board: only what differs, and never half of a set in force.
 
-While anything is changed the board has no main.py (it is called main.py.off), so a
-board that is cut in the middle comes up at its prompt instead of running old and new files
-together, and no watchdog that main.py would start can fire. New content is written
-aside as NAME.new; when all of it is there and its hashes are right, the files are renamed, main.py
-last, and boot.py, which is away meanwhile, before it. A run that was cut is taken up again: what already lies aside is not sent twice.
+While anything is changed the board has no main.py (it is called main.py.off), so a board that is
+cut in the middle comes up at its prompt instead of running old and new files together, and no
+watchdog that main.py would start can fire. New content is written aside as NAME.new; when all of
+it is there and its hashes are right, the files are renamed, main.py last, and boot.py, which is
+away meanwhile, before it. A run that was cut is taken up again: what already lies aside is not
+sent twice.
 
 Knows files and hashes. It must not know what the files are for.
 """
