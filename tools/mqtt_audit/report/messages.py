@@ -113,7 +113,7 @@ def flows(rows, text, whose, conns, known):
         "received": times(rows["rec"], rows["rec"] == 0),
         "released": times(rows["rel"], rows["rel"] == 0),
         "done": times(done, open_),
-        "latency_ms": numbers(np.maximum(done - first, 0) / 1e6, pa.float64(), unknown),
+        "latency_ms": numbers((done - first) / 1e6, pa.float64(), unknown),
         "sent": numbers(rows["sent"], pa.int32()),
         "with_dup": numbers(rows["dup"], pa.int32()),
         "without_dup": numbers(rows["nodup"], pa.int32()),

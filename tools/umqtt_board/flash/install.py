@@ -266,7 +266,7 @@ def allow_main(device, new, new_boot=False):
 
 def refuse_mixed(device):
     """BoardError if the board has old and new files together, as a flash left it that was cut."""
-    if hashes(device, [MIXED])[MIXED]:
+    if device.value(_EXISTS.format(path=MIXED)):
         raise BoardError(f"Nothing was changed: a flash of the board on {device.port} was cut, "
                          "and its files are old and new ones. Run that flash again first.")
 
