@@ -22,7 +22,8 @@ ROWS = {
     "the log of its table says": DATA,
     "nothing else was looked at": "is no plain file",
     "which {} does not know": "_state does not know",
-    "it is gone, and there are batches in": "`_state/intents` \"is gone\"",
+    "and there are batches in": "`_state/intents` \"is gone\" or has \"no batch\"",
+    "no batch is in it": "`_state/intents` \"is gone\" or has \"no batch\"",
     "has no commit in": "has no commit in",
     "this table is gone, {}": "is gone, which batch",
     "which batch {} has changed": "is gone, which batch",
@@ -45,8 +46,12 @@ ROWS = {
     "it is {} {} in the place of another one": "a file of `_state`",
     "it is an intent on {}, and this log": "a file of `_state`",
     "it is no intent: another file": "a file of `_state`",
+    "it is not what makes this log": "a file of `_state`",
+    "it does not make this log": "a file of `_state`", "whose place it has": "a file of `_state`",
     "When no {} runs, move this file": "a file of `_state`",
-    "it is of {} {}, and the commit after it is of": COMMIT,
+    "it is of {} {}, and the commit {} it is of": COMMIT,
+    "it does not make the table, as": COMMIT, "it makes a table with a column": COMMIT,
+    "it makes another table than": COMMIT, "none of the files is there that it adds": COMMIT,
     "it cannot be read": CHECKPOINT, "the commits up to it say": CHECKPOINT,
     "All commits that readers need": CHECKPOINT, "All commits are there": CHECKPOINT,
     "the checkpoint of version": CHECKPOINT, "is none of Delta Lake": CHECKPOINT,
@@ -89,7 +94,7 @@ PARTS = (
     "`marks` are of position", "all registered readers", "the spool begins at",
     "no file of %s is removed", "is no log of a bridge", "damaged file:",
     "are damaged: left out", "the log begins", "`durable` says")  # fmt: skip
-WHOLE = ("no column {}", "{} to {}", "up to {}", "{} {} has", "{} {} to {} {} have",
+WHOLE = ("no column {}", "it is gone", "{} to {}", "up to {}", "{} {} has", "{} {} to {} {} have",
          "and {} more", "; and {} more", "; and {}", ", and remove {}", "after {} {}",
          "of any {}", "of {} {}", "{}: {}: {}")  # fmt: skip
 

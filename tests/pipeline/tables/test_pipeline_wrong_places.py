@@ -108,7 +108,7 @@ def test_an_older_commit_of_gold_behind_others(root, target, source):
     assert wrong(root) == [f"{path}: an earlier commit is of intent {source - 1} already{more}"]
 
 
-@pytest.mark.parametrize("target", [0, 1, 2])
+@pytest.mark.parametrize("target", [1, 2])
 def test_a_later_commit_of_gold_over_an_earlier_one(root, target):
     path = over(root, ("gaps", target), ("gaps", 3))
     assert wrong(root) == [
@@ -117,10 +117,11 @@ def test_a_later_commit_of_gold_over_an_earlier_one(root, target):
 
 
 def test_a_commit_of_another_table_in_the_place_of_the_newest_one_of_gold(root):
-    over(root, ("gaps", 3), ("silver", 5))
+    path = over(root, ("gaps", 3), ("silver", 5))
     assert wrong(root) == [
-        f"{root}/gaps: its log has no commit of intent 2: {3:020d}.json, which is in its place, "
-        f"is of intent 4{REMOVE}"]  # fmt: skip
+        f"{path}: none of the files is there that it adds: another file has taken its place. When "
+        "no gold runs, move this file elsewhere; the next `umqtt-pipeline gold` makes that commit "
+        "again"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name,version", [("gaps", 2), ("gold_minute", 1), ("silver", 3)])

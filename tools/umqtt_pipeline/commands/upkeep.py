@@ -147,10 +147,12 @@ def verify(tables, spools):
     """Look at every byte of the tables, of their logs, of ingest's state and of spools: exit
     status 1, and a line for each file, if bits have flipped or files are gone. Ingest may run
     meanwhile."""
+    from ..gold.schema import MADE
     from ..ingest.ledger import finished, state_files
     from ..spool import logs
     from ..spool.files import SpoolError
     from ..tables import verifying
+    from ..tables.schema import ALL
     from ..tables.store import existing
 
     if tables is None and not spools:
@@ -163,7 +165,8 @@ def verify(tables, spools):
                 there(tables)
             places = logs.spools(spools)
             found = verifying.verify(tables, lambda: state_files(tables),
-                                     lambda intent: finished(tables, intent, places))
+                                     lambda intent: finished(tables, intent, places),
+                                     {**ALL, **MADE})  # fmt: skip
         with progress.Watch(None, "verify", doing="spools") as watch:
             looks = (logs.verify(spool, found.notes) for spool in spools)
             for size, wrong in (each for look in looks for each in look):

@@ -145,6 +145,14 @@ def differences(state, found):
     return wrong
 
 
+def _is_other(state, found):
+    """Whether a checkpoint is of these commits, but for the one that made the table: that is of
+    another one. state: of the commits;   found: State of the checkpoint"""
+    told, said = state.of.get("metaData", {}), found.of.get("metaData", {})
+    return set(found.added) == set(state.added) and found.numbers == state.numbers and all(
+        told.get(name) != said.get(name) for name in ("id", "createdTime"))
+
+
 class Look:
     """A look at the checkpoints of one log, while its commits are gone through in their order.
 
@@ -155,6 +163,7 @@ class Look:
     kept     State of the version `until`, the same
     wrong    [(name, why)] of what is damaged, with what to do
     strays   whether readers may take a file that does not belong there, which is in `wrong`
+    other    whether the commit that makes the table is of another one, by the newest checkpoint
     bytes    how many were read
     """
 
@@ -167,6 +176,7 @@ class Look:
         self._others = [name for _, name in of[_OTHER]]
         self._left, self.state, self.wrong, self.bytes = dict(self._names), None, [], 0
         self._until, self.kept, self._last, self.strays = until, None, None, False
+        self._judged, self.other, self._doubted = [], False, False
         self._numbers = {}  # of batches, as the commits say them that are whole
         self._known = False  # whether the commits tell what the newest checkpoint has to say
 
@@ -191,9 +201,14 @@ class Look:
         if version == self._until and self.state is not None:
             self.kept = self.state.copy()
 
+    def doubt(self):
+        """A commit stands in the place of another one, or is lost though no version is missing:
+        the commits are no judge of a checkpoint, and cannot take its place."""
+        self._doubted = True
+
     def rest(self):
         """There are no more commits."""
-        known = self.state is not None
+        known = self.state is not None and not self._doubted
         for version, name in sorted(self._left.items()):
             if self._last is not None and version > self._last:
                 self._look_at_later(version, name)
@@ -206,7 +221,12 @@ class Look:
         self.state = None
         for version, name in sorted(self._left.items()):
             self._look(version, name)
-        self._look_at_hint(known)
+        for version, why, by_commits, whole in self._judged:
+            if self._doubted or self.other:
+                whole = False
+            if whole or not by_commits:
+                self._say(version, why, whole)
+        self._look_at_hint(known and not self.other)
 
     def sums_up(self, version):
         """Whether there is a checkpoint of all commits before a version, or of more."""
@@ -245,16 +265,18 @@ class Look:
                 found = State()
                 found.take(actions(held))
                 wrong = differences(self.state, found) if known else []
-            wrong = twice(held) or wrong
+            repeated = twice(held)
         except FileNotFoundError:  # Delta Lake removes it after a month
             return
         except UNREADABLE as error:
-            self._say(version, f"it cannot be read ({_words(error)})", known)
+            self._judged.append((version, f"it cannot be read ({_words(error)})", False, known))
             return
-        if wrong:
-            more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-            self._say(version, "it does not say what the commits up to it say: "
-                               f"{wrong[0]}{more}", known)  # fmt: skip
+        if repeated or wrong:
+            first, *more = repeated or wrong
+            why = f"it does not say what the commits up to it say: {first}"
+            why += f" and {len(more)} more" if more else ""
+            self._judged.append((version, why, not repeated, known))
+            self.other = self.other or not repeated and newest and _is_other(self.state, found)
         elif not known:
             self.state = found
 

@@ -34,6 +34,11 @@ class Log:
         self.checkpoints = Look(storage, f"{name}/_delta_log", names, until)
 
     @property
+    def first(self):
+        """The version of the oldest commit that is there, None if there is none."""
+        return self._commits[0][0] if self._commits else None
+
+    @property
     def last(self):
         """(version, path) of the newest commit, (None, None) if there is none."""
         version, file = self._commits[-1] if self._commits else (None, None)
@@ -68,9 +73,10 @@ class Log:
             self.checkpoints.take(version, actions if len(found.wrong) == wrong else None)
         self.checkpoints.rest()
 
-    def name(self, path, version, why):
-        """Name a commit that is there and whole: in the line on the gap before it, if there is
-        one."""
+    def misplaced(self, path, version, why):
+        """Name a commit that is there and whole, and stands in the place of another one: in the
+        line on the gap before it, if there is one."""
+        self.checkpoints.doubt()
         if version in self.behind_gaps:
             self._found.add(path, f"; and {why}")
         else:
@@ -202,6 +208,15 @@ def is_whole(storage, name, size):
     except OSError:
         return False
     return len(data) == size and as_written(name, data) is not False
+
+
+def columns_of(actions):
+    """The names of the columns that a commit says that its table has; None if it says none.
+    Raises KeyError, TypeError, ValueError, AttributeError."""
+    told = one(actions, "metaData")
+    if not told:
+        return None
+    return {field["name"] for field in json.loads(told["schemaString"])["fields"]}
 
 
 def number_of(actions):

@@ -8,8 +8,8 @@ from deltalake.exceptions import DeltaError
 from umqtt_runtime import failures
 
 from ..spool.files import SpoolError
-from .commits import Log, digest, is_whole, one
-from .intents import check_of
+from .commits import Log, columns_of, digest, is_whole, one
+from .intents import COLUMN, check_of
 from .places import Places
 from .schema import ALL
 from .store import File, opened
@@ -38,7 +38,7 @@ class Decided:
         self.what, self.program = ("batch", "ingest") if name == INGEST else ("intent", "gold")
         self.tables, self.touched, self.there, self.first, self.last = {}, {}, set(), None, -1
         self.beyond, self.newest, self.made, self._storage = [], None, set(), storage
-        self.to_come, self.anew, copies = [], {}, []
+        self.to_come, self.anew, self._lost, copies = [], {}, [], []
         before, log = len(found.wrong), Log(found, storage, name)
         places = Places(log, self._number_of)
         known = before  # lines up to the newest intent that is in its place
@@ -46,9 +46,12 @@ class Decided:
             told = one(actions, "commitInfo")
             intent = told.get("intent")
             if not version and intent is None:
-                continue  # the log was made
+                if columns_of(actions) != set(COLUMN.names):
+                    log.misplaced(path, version, "it is not what makes this log: another file has "
+                                                 "taken its place")  # fmt: skip
+                continue
             if not {"intent", "check"} & set(told) and len(actions) > 1:
-                log.name(path, version, "it is no intent: another file has taken its place")
+                log.misplaced(path, version, "it is no intent: another file has taken its place")
                 copies.append(path)
                 continue
             if not isinstance(intent, dict) or told.get("check") != check_of(intent):
@@ -56,17 +59,19 @@ class Decided:
                 continue
             if strange := self._strange(intent):
                 what = "file" if places.has_numbers() else "folder"
-                log.name(path, version, f"it is an intent on {strange[0]}, and this log is of "
-                                        f"other tables: another {what} has taken its place")
+                log.misplaced(
+                    path, version, f"it is an intent on {strange[0]}, and this log is of other "
+                                   f"tables: another {what} has taken its place")  # fmt: skip
                 if what == "folder":
                     break
                 copies.append(path)
                 continue
             if self._is_a_copy(places, intent["number"], version):
-                log.name(path, version, f"it is {self.what} {intent['number']} in the place of "
-                                        "another one")  # fmt: skip
+                log.misplaced(path, version, f"it is {self.what} {intent['number']} in the place "
+                                             "of another one")  # fmt: skip
                 copies.append(path)
                 continue
+            self._look_at_lost(log, path, version, intent["number"], intent.get("anew"))
             self._take(intent)
             known, copies = len(found.wrong), []
         self.copied = bool(copies)
@@ -80,11 +85,29 @@ class Decided:
         log.say()
 
     def _is_a_copy(self, places, number, version):
-        """Whether an intent is that of another place in the log: each of ingest has its own, and
-        those of gold go on from whatever its tables have. places: Places of the log"""
-        if self.name == INGEST:
-            return number != version - 1
+        """Whether an intent is that of another place in the log. places: Places of the log"""
         return (not version or number != self.last + 1) and places.is_strange(version)
+
+    def _look_at_lost(self, log, path, version, number, anew):
+        """Say that intents before one are lost, though no version is missing. After a gold that
+        has made all anew there need be none: it goes on from whatever its tables have. anew:
+        whether it has, None if it does not say so"""
+        # The first commits of a log are removed after a month, that which makes it among them.
+        cut = self.first is None and log.first and log.checkpoints.sums_up(version)
+        expected = number if cut or not version else self.last + 1
+        if not version:
+            log.misplaced(path, version, "it does not make this log, as the first commit of it "
+                                         "does: that one is lost")  # fmt: skip
+        elif expected < number:
+            self._lost.append((expected, number))
+            known = {version - 1} & log.named or version in log.behind_gaps
+            if not known and (self.name == INGEST or anew is False):
+                log.misplaced(path, version, f"it is {self.what} {number}, and {self.what} "
+                                             f"{number - 1}, whose place it has, is lost")
+
+    def is_lost(self, number):
+        """Whether there may have been an intent of that number that is not there."""
+        return any(first <= number < end for first, end in self._lost)
 
     def _number_of(self, actions):
         """The number of an intent that is whole and of this log, None if it is none."""
@@ -118,6 +141,14 @@ class Decided:
                 [_added(each, change) for each in added]
                 + [_removed(each, change) for each in removed])  # fmt: skip
 
+    def knows(self, table, number):
+        """Whether that intent has changed a table, or is older than those that are there."""
+        return number in self.tables.get(table, ()) or number < (self.first or 0)
+
+    def may_change(self, table):
+        """Whether these intents are those that may change a table."""
+        return table in self.touched or self.name == INGEST and table in ALL
+
     def look_at_newest(self, tables, finished):
         """Find which commits of the newest intent are made. To be called before the tables are
         looked at: ingest, or gold, may go on meanwhile. finished: as `verifying.verify` has it."""
@@ -137,7 +168,9 @@ class Decided:
     def can_come(self, table, number):
         """Whether a table whose last commit is of `number` is as it was before the newest intent,
         and still has the files of that: then the next ingest, or gold, makes the commit."""
-        if self.touched[table] != self.last or number != self.newest["before"].get(table, -1):
+        if self.newest is None or self.touched.get(table) != self.last:
+            return False
+        if number != self.newest["before"].get(table, -1):
             return False
         return all(is_whole(self._storage, f"{table}/{path}", size)
                    for path, size, *_ in self.newest["tables"][table][0])  # fmt: skip

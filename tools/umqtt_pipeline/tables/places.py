@@ -4,8 +4,8 @@ Knows that numbers rise along a log. Must not know what a commit does, nor what 
 """
 
 from bisect import bisect_left
+from collections import Counter
 from functools import cached_property
-from typing import NamedTuple
 
 
 class Places:
@@ -48,40 +48,60 @@ class Places:
         """Numbers of the commits before a version that stand in their own place."""
         return {number for at, number in self._in_place.items() if at < version}
 
-    def after(self, version):
-        """The number of the first commit after a version that stands in its own place; None if
-        there is none."""
-        return next((number for at, number in self._in_place.items() if at > version), None)
-
-
-class _End(NamedTuple):
-    """The end of a chain of commits whose ranks rise. before: the _End without that commit."""
-
-    rank: int
-    version: int
-    before: "_End"
-
-    def jump(self):
-        """How far it is from where the commit before it would have it."""
-        return abs(self.rank - self.before.rank - (self.version - self.before.version))
+    def between(self, version):
+        """The numbers of the last commit before a version, and of the first one after it, that
+        stand in their own place; None for none."""
+        before = [number for at, number in self._in_place.items() if at < version]
+        after = [number for at, number in self._in_place.items() if at > version]
+        return before[-1] if before else None, after[0] if after else None
 
 
 def rising(ranks):
     """Versions of the most commits whose ranks rise: the others stand in the place of another one.
-    Of two with the same rank it takes the one that is where the commit before it would have it.
+    Of as many it takes those that lie as far from their rank as others do: one that was copied or
+    exchanged is alone with that.
 
     ranks: (version, rank) of commits, in the order of versions. The first one of a log, 0, comes
     behind a version 0 that has none
     """
-    ends = []  # by length: of all chains of it the one whose last rank is lowest
+    far = Counter(version - rank for version, rank in ranks)
+    far[1] += 1  # of that version 0
+    ends = _Ends(1 + max((rank for _, rank in ranks), default=0))
     for version, rank in ranks:
-        at = bisect_left(ends, rank, key=lambda end: end.rank)
-        end = _End(rank, version, ends[at - 1] if at else _End(-1, 0, None))
-        if at < len(ends) and ends[at].rank == rank and ends[at].jump() <= end.jump():
-            continue
-        ends[at : at + 1] = [end]
-    chain, end = [], ends[-1] if ends else None
-    while end is not None and end.before is not None:
-        chain.append(end.version)
-        end = end.before
-    return chain[::-1]
+        ends.take(version, rank, far[version - rank] > 1)
+    return ends.longest()
+
+
+class _Ends:
+    """Chains of commits whose ranks rise, by the rank of their last one: of each the best, which
+    has the most commits, and of those the most that are not alone. A Fenwick tree of maxima."""
+
+    def __init__(self, size):
+        self._size, self._best = size, {}  # {node: (commits, not alone, (version, its chain))}
+
+    def take(self, version, rank, not_alone):
+        count, known, chain = self._before(rank)
+        made, node = (count + 1, known + not_alone, (version, chain)), rank + 1
+        while node <= self._size:
+            self._keep(node, made)
+            node += node & -node
+
+    def _keep(self, node, made):
+        if node not in self._best or made[:2] > self._best[node][:2]:
+            self._best[node] = made
+
+    def _before(self, rank):
+        """The best chain whose last rank is below this one."""
+        best = (0, 0, None)
+        while rank > 0:
+            best = max(best, self._best.get(rank, best), key=lambda each: each[:2])
+            rank &= rank - 1
+        return best
+
+    def longest(self):
+        """The versions of the best of all."""
+        found, chain = [], self._before(self._size)[2]
+        while chain:
+            version, chain = chain
+            found.append(version)
+        return found[::-1]

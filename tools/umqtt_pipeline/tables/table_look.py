@@ -15,7 +15,7 @@ from umqtt_runtime import failures
 
 from ..spool.files import SpoolError
 from . import large
-from .commits import NAMED, Log, digest, number_of, one, read_ahead
+from .commits import NAMED, Log, columns_of, digest, number_of, one, read_ahead
 from .places import Places
 from .schema import ALL, PARTITION
 from .store import APPLICATION, file_added, files_of, last_of, opened
@@ -28,12 +28,14 @@ class TableLook:
 
     found     a verifying.Verified that is told;   tables: Tables, with this one among them
     decided   the intents that may have changed it (decisions.Decided)
+    columns   {table: {column: type}} of the tables that are known
     """
 
-    def __init__(self, found, tables, name, decided):
+    def __init__(self, found, tables, name, decided, columns=ALL):
         self.found, self.tables, self.name = found, tables, name
         self.storage, self.path = tables.storage, tables.storage.path(name)
-        self.decided = [each for each in decided if name in each.touched]
+        self.decided = [each for each in decided if each.may_change(name)]
+        self._known = columns
         self._came, self._replaced = {}, {}
         self._what = "batch" if name in ALL else "intent"
         self._misplaced = []  # paths that are named because files are in the place of others
@@ -123,6 +125,12 @@ class TableLook:
         state = log.checkpoints.kept
         if why is not None:
             log.name_the_cause(why, self._opens)
+        if log.checkpoints.other and self._columns not in log.named:
+            version = self._columns
+            log.misplaced(f"{self.path}/_delta_log/{version:020d}.json", version,
+                          "it makes another table than the checkpoint says: another file has "
+                          "taken its place")
+            log.named.add(version)
         self._tell_what_to_do(log, of, strange)
         log.say()
         self._misread = log.checkpoints.newest_is_wrong() or log.checkpoints.strays
@@ -134,11 +142,11 @@ class TableLook:
     def _is_strange(self, at, path, version, actions, number):
         """Whether somebody has put a commit in the place of another one, which is said. number: of
         the batch that it says it is of, None for none"""
-        other = _of_another_log(actions, version)
+        other = self._of_another_log(actions, version, number)
         if not other and not at.is_strange(version, number):
             return False
         if other:
-            at.log.name(path, version, f"{other}: another file has taken its place")
+            at.log.misplaced(path, version, f"{other}: another file has taken its place")
             if one(actions, "metaData"):  # readers take it
                 self._columns = version
             self._misplaced.append(path)
@@ -147,14 +155,38 @@ class TableLook:
         self._look_at_commit(path, actions, number)
         if len(self.found.wrong) > lines:  # it may be in its place, and say something wrong
             return True
+        before, after = at.places.between(version)
         if number in at.places.before(version):
             why = f"an earlier commit is of {self._what} {number} already"
         else:
-            why = (f"it is of {self._what} {number}, and the commit after it is of {self._what} "
-                   f"{at.places.after(version)}: another commit has taken its place")
-        at.log.name(path, version, why)
+            which, other = ("after", after) if before is None or before < number else (
+                "before", before)  # fmt: skip
+            why = (f"it is of {self._what} {number}, and the commit {which} it is of {self._what} "
+                   f"{other}: another commit has taken its place")
+        at.log.misplaced(path, version, why)
         self._misplaced.append(path)
         return True
+
+    def _of_another_log(self, actions, version, number):
+        """What a commit is that nobody makes in the log of this table at that version; None if it
+        is not such a one."""
+        told, columns = one(actions, "commitInfo"), columns_of(actions)
+        if told.get("intent") is not None:
+            return "it is an intent, and no commit of a table"
+        if version and told.get("operation") == "CREATE TABLE":
+            return "it is the commit that makes a table"
+        if not version and columns is None:
+            return "it does not make the table, as the first commit of a log does"
+        own = set(self._known.get(self.name, ()))
+        if not version and own and not columns <= own and (
+            not columns & own or any(columns <= set(each) for each in self._known.values())
+        ):
+            return f"it makes a table with a column {min(columns - own)!r}"
+        if number is not None and not all(each.knows(self.name, number) for each in self.decided):
+            added = [told["path"] for kind, told in actions if kind == "add"]
+            if added and not any(self.storage.exists(f"{self.name}/{each}") for each in added):
+                return "none of the files is there that it adds"
+        return None
 
     def _look_at_lost(self, at, path, actions, number):
         """Say which commits before one are lost that their intents tell of, though no version is
@@ -174,11 +206,13 @@ class TableLook:
                                f"{name.rpartition('/')[2]}, which is in its place, is "
                                f"{f'of no {each.what}' if at.instead else what}")  # fmt: skip
                 self._misplaced.append(self.path)
+                at.log.checkpoints.doubt()
         unknown = gold and state is not None and sorted(removed.difference(state.added))
         if unknown and self.path not in self._misplaced:
             self.found.say(path, f"it removes {unknown[0]}, which the table does not have: a "
                            "commit before it is lost")  # fmt: skip
             self._misplaced.append(path)
+            at.log.checkpoints.doubt()
 
     def _tell_what_to_do(self, log, of, strange):
         """The newest commit, if it is named, can be made again from the newest intent, or needs
@@ -202,7 +236,8 @@ class TableLook:
                 return self.found.add(
                     path, f". When no {each.program} runs, move this file elsewhere; the next "
                     f"`umqtt-pipeline {each.program}` makes that commit again")
-        if version in strange and all(number >= each.touched[self.name] for each in self.decided):
+        if version in strange and all(number >= each.touched.get(self.name, -1)
+                                          for each in self.decided):
             return self.found.add(path, ". When nobody writes to this log, move this file "
                                   "elsewhere")  # fmt: skip
         return False
@@ -271,7 +306,8 @@ class TableLook:
             if known[number] != digest(done):
                 self.found.say(path, f"it does not say what {decided.what} {number} has decided")
         elif decided.whole and decided.first is not None and (
-                decided.first <= number <= decided.last):  # fmt: skip
+                decided.first <= number <= decided.last
+                and not decided.is_lost(number)):  # fmt: skip
             self.found.say(path, f"no {decided.what} {number} has changed this table")
         elif done and digest(done) in known.values():
             self.found.say(path, f"it says that it is of {decided.what} {number}, and does what "
@@ -281,7 +317,7 @@ class TableLook:
         """Whether the table is as new as the intents say. Ingest and gold may go on meanwhile:
         what they decide is not older than the table."""
         for each in self.decided:
-            touched = each.touched[self.name]
+            touched = each.touched.get(self.name, -1)
             if number >= touched:
                 continue
             if not each.can_come(self.name, number):
@@ -377,17 +413,6 @@ class TableLook:
         if version is not None and version not in self._named:
             end = f"{version:020d}.json"
         self._log_wrong.setdefault(f"{self.path}/_delta_log/{end}", []).append(why)
-
-
-def _of_another_log(actions, version):
-    """What a commit is that nobody makes in the log of a table at that version; None if it is not
-    such a one."""
-    told = one(actions, "commitInfo")
-    if told.get("intent") is not None:
-        return "it is an intent, and no commit of a table"
-    if version and told.get("operation") == "CREATE TABLE":
-        return "it is the commit that makes a table"
-    return None
 
 
 class _Place:

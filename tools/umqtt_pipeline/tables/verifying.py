@@ -89,17 +89,18 @@ class Verified:
         return None
 
 
-def verify(root, state, finished):
+def verify(root, state, finished, columns=ALL):
     """Look at every byte that counts of the tables below `root`; returns Verified. Ingest and gold
     may go on meanwhile.
 
     state      function that gives the names of the files of ingest's state; it may raise
                SpoolError
     finished   function of an intent of ingest: whether it is known that all its commits were made
+    columns    {table: {column: type}} of the tables that are known
     """
     with progress.Watch(None, "verify", doing="listing") as watch:
         found = Verified(watch)
-        _verify(found, root, state, finished)
+        _verify(found, root, state, finished, columns)
     found.watch = None
     return found
 
@@ -115,7 +116,7 @@ def damaged(root, name, version=None):
     return None
 
 
-def _verify(found, root, state, finished):
+def _verify(found, root, state, finished, columns):
     storage = Tables(root, {}).storage
     for name, why in storage.no_files():
         line = f"{storage.path(name)}: {failures.plain(why)}: nothing else was looked at"
@@ -124,9 +125,9 @@ def _verify(found, root, state, finished):
         return
     decided = _decided(found, Tables(root, {}), finished)  # first: all but the last are committed
     tables = existing(root)
-    numbers = {name: TableLook(found, tables, name, decided).look() for name in tables.columns}
-    if INGEST not in [each.name for each in decided]:
-        _look_at_no_intents(found, tables.storage, numbers)
+    numbers = {name: TableLook(found, tables, name, decided, columns).look()
+               for name in tables.columns}  # fmt: skip
+    _look_at_no_intents(found, tables.storage, decided, numbers)
     _look_at_unknown(found, tables.storage, decided, numbers)
     for each in decided:
         there = {*tables.columns, *tables.storage.dangling()}
@@ -149,6 +150,8 @@ def _look_beyond(found, storage, decided):
     """Look at commits that are newer than the newest intent was: it may be an older copy, or
     somebody has gone on meanwhile. Returns whether intents are missing: those after the newest
     one, if each of them has commits."""
+    if decided.newest is None:  # a line of its own says so
+        return bool(decided.beyond)
     last = _newest(found, storage, decided.name) if decided.beyond else 0
     beyond = [(path, number) for path, number in decided.beyond
               if number > last and decided.whole]  # fmt: skip
@@ -170,12 +173,16 @@ def _look_beyond(found, storage, decided):
     return True
 
 
-def _look_at_no_intents(found, storage, numbers):
+def _look_at_no_intents(found, storage, decided, numbers):
     """Tell that the intents of ingest are gone, if a table has a batch. numbers: {table: highest
     number of a batch, None if its log cannot be read}"""
+    state = [each for each in decided if each.name == INGEST]
+    if any(each.newest or not each.whole for each in state):
+        return
     names = [name for name, number in numbers.items() if name in ALL and number not in (None, -1)]
     if names:
-        found.say(storage.path(INGEST), f"it is gone, and there are batches in {', '.join(names)}")
+        why = "no batch is in it" if state else "it is gone"
+        found.say(storage.path(INGEST), f"{why}, and there are batches in {', '.join(names)}")
 
 
 def _look_at_unknown(found, storage, decided, numbers):
