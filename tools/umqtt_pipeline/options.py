@@ -72,13 +72,16 @@ class TablesHere(click.Path):
         return super().convert(value, param, ctx)
 
 
-class SpoolHere(click.Path):
-    """The folder of a spool that exists, or s3://BUCKET/PREFIX."""
+class SpoolsHere(click.Path):
+    """The folders of spools that exist, or s3://BUCKET/PREFIX, separated by commas: a list."""
 
     def __init__(self):
         super().__init__(exists=True, file_okay=False)
 
     def convert(self, value, param, ctx):
+        return [self._convert_one(each.strip(), param, ctx) for each in value.split(",")]
+
+    def _convert_one(self, value, param, ctx):
         if "://" in value:
             return _object_store(self, value, param, ctx)
         return super().convert(value, param, ctx)

@@ -91,8 +91,8 @@ def test_the_rest_is_looked_at_when_a_file_of_a_spool_is_none(tmp_path, name, od
     said = odd(path)
     (tmp_path / "other" / "spool.json").unlink()
     done = CliRunner().invoke(commands.main, (
-        "verify", "--tables", str(tmp_path / "tables"), "--spool", str(tmp_path / "spool"),
-        "--spool", str(tmp_path / "other")))
+        "verify", "--tables", str(tmp_path / "tables"),
+        "--spool", f"{tmp_path / 'spool'}, {tmp_path / 'other'}"))
     assert done.exit_code == 1 and f"{data}: 1 bytes" in done.output, done.output
     assert name == "consumers" and odd is pipe or f"{path}: {said}" in done.output, done.output
     assert f"{tmp_path}/other/spool.json is gone" in done.output, done.output

@@ -12,7 +12,7 @@ from umqtt_runtime import progress
 from umqtt_runtime.options import Problem, with_spark
 
 from .. import options as arguments
-from ..options import SpoolFolder, SpoolHere, TablesHere
+from ..options import SpoolFolder, SpoolsHere, TablesHere
 from .group import main, reachable, sentence_if_in_use, there, with_decoders
 
 
@@ -140,9 +140,9 @@ def _vacuum(tables, unused_days, dry_run):
 
 @main.command()
 @click.option("--tables", type=TablesHere())
-@click.option("--spool", "spools", multiple=True, type=SpoolHere(),
-              help="a spool to look at, or s3://BUCKET/PREFIX for all logs of bridges there; "
-                   "several times")  # fmt: skip
+@click.option("--spool", "spools", multiple=True, type=SpoolsHere(),
+              help="a spool to look at (several: separated by commas), or s3://BUCKET/PREFIX for "
+                   "all logs of bridges there; several times")  # fmt: skip
 def verify(tables, spools):
     """Look at every byte of the tables, of their logs, of ingest's state and of spools: exit
     status 1, and a line for each file, if bits have flipped or files are gone. Ingest may run
@@ -157,6 +157,7 @@ def verify(tables, spools):
 
     if tables is None and not spools:
         raise Problem("--tables or --spool: say what to look at")
+    spools = [place for given in spools for place in given]
     found = verifying.Verified()
     try:
         if tables is not None:
