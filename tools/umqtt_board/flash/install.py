@@ -83,6 +83,29 @@ def _clear(folder):
     os.rmdir(folder)
 _clear({folder!r})
 """
+# Somebody's file goes aside, under a name that no file has.
+_KEEP = """
+import os
+def _keep(path, name):
+    to, n = name + ".own", 0
+    while True:
+        try:
+            os.stat(to)
+        except OSError:
+            break
+        n += 1
+        to = "%s.own%d" % (name, n)
+    os.rename(path, to)
+    return to
+"""
+# MicroPython makes a boot.py that only has comments.
+_SAYS_SOMETHING = """
+try:
+    with open({path!r}, "rb") as _f:
+        print(int(any(_l.strip() and not _l.strip().startswith(b"#") for _l in _f)))
+except OSError:
+    print(0)
+"""
 _EXISTS = """
 import os
 try:
@@ -108,6 +131,8 @@ class Plan:
     write: list = field(default_factory=list)  # Items whose content is not on the board at all
     rename: list = field(default_factory=list)  # Items written aside or to be written aside
     remove: list = field(default_factory=list)  # paths that an earlier installation left
+    remains: list = field(default_factory=list)  # those of a flash that was cut, of other files
+    own: list = field(default_factory=list)  # (where somebody's own file lies, its name)
     rom: object = None  # the romfs.Image to be written
     hides: bool = False  # a folder in the filesystem, be it empty, that hides the library in there
     same: int = 0
@@ -115,7 +140,8 @@ class Plan:
 
     @property
     def nothing_to_do(self):
-        return not (self.rename or self.remove or self.rom or self.hides or self.cut)
+        return not (self.rename or self.remove or self.remains or self.rom or self.hides
+                    or self.cut)  # fmt: skip
 
 
 def digest(data):
@@ -161,7 +187,11 @@ def plan(device, items, image=None):
         if there.pop(item.path + ".new") != wanted:
             result.write.append(item)
     stale = [path for path, content in there.items() if content and path.endswith(".new")]
-    result.remove = stale + _leftovers(device, items)
+    recorded, coming, present = _listed(device)
+    result.remove = stale + _leftovers(device, items, recorded, present)
+    result.remains = _remains(device, items, recorded, coming, mixed)
+    result.own = _own(device, result.rename, recorded, {
+        MAIN: (there[MAIN] and MAIN or off and OFF), BOOT: there.get(BOOT) and BOOT})  # fmt: skip
     if image:
         result.rom = None if romfs.holds(device, image) else image
         result.hides = bool(device.value(_EXISTS.format(path=OURS)))
@@ -174,30 +204,56 @@ def record_item(items):
     return Item(RECORD, json.dumps(paths).encode())
 
 
-def _leftovers(device, items):
-    """Files of an earlier installation, and sources that would hide a compiled module."""
-    wanted = {item.path for item in items}
-    code = f"""
+def _listed(device):
+    """Paths on the board: (what was installed, what a flash was bringing that was cut, what lies
+    where only files of ours do)."""
+    told = device.value(f"""
 import json
 {_LIST}
-try:
-    with open({RECORD!r}) as _f:
-        _old = json.load(_f)
-except (OSError, ValueError):
-    _old = []
-print((_old, _list({OURS!r}) + _list({UPDATES!r})))
-"""
-    recorded, present = device.value(code)
+def _read(path):
+    try:
+        with open(path) as f:
+            return json.load(f)
+    except (OSError, ValueError):
+        return []
+print((_read({RECORD!r}), _read({RECORD!r} + '.new'), _list({OURS!r}) + _list({UPDATES!r})))
+""")
+    return [{path for path in paths if isinstance(path, str)} for paths in told]
+
+
+def _leftovers(device, items, recorded, present):
+    """Files of an earlier installation, and sources that would hide a compiled module."""
+    wanted = {item.path for item in items}
     hiding = {path[:-4] + ".py" for path in wanted if path.endswith(".mpy")}
     hiding = {path for path, content in hashes(device, hiding).items() if content}
     aside = {path + ".new" for path in wanted}
-    return sorted((set(present) | set(recorded) | hiding) - wanted - aside - set(STAYING))
+    return sorted((present | recorded | hiding) - wanted - aside - set(STAYING))
+
+
+def _remains(device, items, recorded, coming, mixed):
+    """What a flash that was cut has left of files that neither was there before nor comes now:
+    aside, or in force already if it was `mixed`."""
+    left = sorted(coming - recorded - {item.path for item in items} - set(STAYING))
+    there = hashes(device, [each for path in left for each in (path, path + ".new")])
+    return [path + ".new" if there[path + ".new"] else path for path in left
+            if there[path + ".new"] or mixed and there[path]]  # fmt: skip
+
+
+def _own(device, rename, recorded, places):
+    """(Where it lies, its name) of each main.py and boot.py that is to be replaced, and that no
+    installation has put there. places: {name: where it lies, None if it is not there}"""
+    return [(places[item.path], item.path) for item in rename
+            if places.get(item.path) and item.path not in recorded
+            and device.value(_SAYS_SOMETHING.format(path=places[item.path]))]  # fmt: skip
 
 
 def carry_out(device, todo, progress):
-    """Do what the Plan says. `progress(done, total, path)` is told the bytes as they go."""
+    """Do what the Plan says; returns {name: new name} of somebody's own files that were in the
+    place of others. `progress(done, total, path)` is told the bytes as they go."""
     _check_space(device, todo)
     with without_main(device):
+        if todo.remains:  # while it is still known that they are
+            device.run(f"import os\n{_REMOVE}\nfor _p in {todo.remains!r}:\n _remove(_p)")
         try:
             _write_aside(device, todo.write, progress)
         except DeviceError as error:
@@ -205,14 +261,23 @@ def carry_out(device, todo, progress):
                 raise
             _give_up(device, todo)
         # Nor does boot.py, which runs without main.py, find others than its own files.
-        device.run(f"import os\nopen({MIXED!r}, 'w').close()\ntry:\n os.rename({BOOT!r}, "
-                   f"{BOOT_OFF!r})\nexcept OSError:\n pass")  # fmt: skip
+        device.run(f"import os\nopen({MIXED!r}, 'w').close()")
+        kept = {name: device.value(f"{_KEEP}\nprint(repr(_keep({place!r}, {name!r})))")
+                for place, name in _own_now(todo)}  # fmt: skip
+        device.run(f"import os\ntry:\n os.rename({BOOT!r}, {BOOT_OFF!r})\nexcept OSError:\n "
+                   "pass")  # fmt: skip
         if todo.rom:
             # With main.py away nothing starts from a ROMFS that a cut has left half written.
             romfs.write(device, todo.rom, progress)
         _put_in_force(device, todo)
         allow_main(device, *(any(item.path == path for item in todo.rename)
                              for path in (MAIN, BOOT)))  # fmt: skip
+    return kept
+
+
+def _own_now(todo):
+    """Where somebody's own files lie by now, and their names: main.py is away."""
+    return [(OFF if place == MAIN else place, name) for place, name in todo.own]
 
 
 def _give_up(device, todo):
@@ -300,7 +365,8 @@ def _write_aside(device, items, progress):
         code = f"import os\n{_MAKE}\nfor _p in {sorted(folders)!r}:\n _make(_p)"
         device.run(code)
     total, done = sum(len(item.data) for item in items), 0
-    for item in items:
+    # The record first: if this ends here, whoever flashes other files knows what is to go.
+    for item in sorted(items, key=lambda item: item.path != RECORD):
         device.doing = f"writing {item.path}"
         device.write_file(
             item.path + ".new", item.data,
@@ -323,13 +389,14 @@ def _put_in_force(device, todo):
         )
     device.doing = "putting new files in force"
     names = [item.path for item in todo.rename if item.path not in (MAIN, BOOT, RECORD)]
-    # The record last: what it does not list yet would never be removed.
-    names += [item.path for item in todo.rename if item.path == RECORD]
     for start in range(0, len(names), 20):
         part = names[start : start + 20]
         device.run(f"import os\nfor _p in {part!r}:\n os.rename(_p+'.new', _p)")
     if todo.remove:
         device.run(f"import os\n{_REMOVE}\nfor _p in {todo.remove!r}:\n _remove(_p)")
+    # The record last: what it does not list would never be removed.
+    if any(item.path == RECORD for item in todo.rename):
+        device.run(f"import os\nos.rename({RECORD!r} + '.new', {RECORD!r})")
     if todo.hides:
         device.run(_CLEAR.format(folder=OURS))
     if todo.rom or any(path.startswith(UPDATES + "/") for path in todo.remove):

@@ -247,7 +247,7 @@ def install_items(device, items, flat, report, progress, transfer, image=None):
     todo = install.plan(device, items, image)
     report.same = todo.same
     report.written = [item.path for item in todo.rename]
-    report.removed = todo.remove
+    report.removed = sorted(todo.remains + todo.remove)
     report.rom_written = bool(todo.rom)
     report.settings = _settings_word(device, flat, report.written)
     if todo.nothing_to_do:
@@ -255,7 +255,9 @@ def install_items(device, items, flat, report, progress, transfer, image=None):
     else:
         what = f"{len(todo.rename)} files to write, {todo.same} as they should be"
         progress("install", what + (", the ROMFS to write" if todo.rom else ""))
-        install.carry_out(device, todo, transfer)
+        kept = install.carry_out(device, todo, transfer)
+        for name, new in kept.items():
+            progress("install", f"your own {name[1:]} is kept as {new[1:]}: the firmware has one")
         progress("install", "done")
     progress("settings", report.settings)
     if flat is not None:
