@@ -62,12 +62,12 @@ KEY = _rows(
 #: whether that was another one than before; twins: whether its segments come twice
 #: (tcp/doubles.py). syn...: number, checksum and identification of its latest SYN.
 #: head...: the same, and the length, of the first segment with data behind that; headed: whether
-#: there is one.
+#: there is one. strange: the first data behind its SYN are none that MQTT begins with.
 TRAIL = _rows(
     "at:i8 bytes:i8 known:i4 good:i4 topics:u1 client:u1 server:u1 left:u1 "
     "webs:u1 flags:u1 met:u1 sum:u2 tags:u4 seq:u4 ack:u4 wire:u4 stamp:u4 stamped:i8 pauses:i8 "
     "ident:u2 varied:u1 twins:u1 syn:u4 syn_sum:u2 syn_ident:u2 "
-    "headed:u1 head:u4 head_wire:u4 head_sum:u2 head_ident:u2"
+    "headed:u1 strange:u1 head:u4 head_wire:u4 head_sum:u2 head_ident:u2"
 )
 #: A segment that the capture has had, in case it has it twice. time, mark: as tcp/doubles.py has
 #: them. Four rows fill a line of the processor's cache, which the first pass notices.
@@ -83,8 +83,9 @@ V4 = 0xFFFF  #: word 2 of an IPv4 address
 #: What is wrong with the input, and where. count: bytes or frames concerned.
 PROBLEM = _rows("time:i8 off:i8 count:i8 frame:i8 conn:i8 kind:i4 from_server:i4")
 
-#: A pair of endpoints in the second pass: cur is the index of its connection now, or -1.
-PAIR = _rows("cur:i8 server:u1 wanted:u1")
+#: A pair of endpoints in the second pass: cur is the index of its connection now, or -1. guessed:
+#: nobody named the port of the one that is taken for the broker.
+PAIR = _rows("cur:i8 server:u1 wanted:u1 guessed:u1")
 
 #: A connection. server: 1 the endpoint a, 2 b. before: the one before it of the same endpoints, or
 #: -1. level: of the protocol, 0 unknown. closed: when the
@@ -153,7 +154,7 @@ STREAM = _rows(
     "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 fin_ack:u4 "
     "newest:i8 newest_at:i8 ident:u2 steps:u1 data:i8 data_again:i8 rest:i8 rest_again:i8 "
     "maybe:i8 twice:i8 twice_frame:i8 perhaps:i8 anew:i8 anew_frame:i8 lag_frame:i8 "
-    "over_frame:i8 filled:i8"
+    "over_frame:i8 filled:i8 own:u1"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -182,7 +183,8 @@ STREAM = _rows(
 #: behind other segments, without a sign whether it opens another connection; the first of them.
 #: lag_frame: the first copy that makes its connection `belated`, but for those that the first pass
 #: has told. over_frame: the first frame with bytes of it that the other side had acknowledged.
-#: filled: bytes that came after they were counted as lost.
+#: filled: bytes that came after they were counted as lost. own: it has sent a packet that only its
+#: side may send.
 #: past, past_frame: bytes of segments that came long after the end and went no further; the first.
 #: hello: whether its first message of TLS is waited for, and lies in `buf` (tls/collecting.py).
 #: blind: bytes of it were skipped in a search, in which there may have been packets. searched:
@@ -341,10 +343,13 @@ KINDS = {
     41: ("snapped", "the capture kept only the beginning of {} frames: if the rest has MQTT, "
          "the audit lacks those packets, or whole connections; capture whole frames (tcpdump -s "
          "0)"),
+    42: ("not MQTT", "this side sends what only the other side of MQTT may send, and nothing of its "
+         "own, as a server does that sends back what it gets: the connection is not read from "
+         "here on, and nothing of it is judged"),
 }  # fmt: skip
 (P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
  P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,
  P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY, P_WEB, P_SPOILT,
  P_BROKEN, P_FIVE, P_PAST, P_JUMP,
  P_DOUBLED, P_TWICE, P_MAYBE,
- P_LANS, P_LATER, P_ANEW, P_LAG, P_CLOCK, P_LATE, P_FAR, P_SHORT) = range(1, 42)  # fmt: skip
+ P_LANS, P_LATER, P_ANEW, P_LAG, P_CLOCK, P_LATE, P_FAR, P_SHORT, P_ECHO) = range(1, 43)  # fmt: skip

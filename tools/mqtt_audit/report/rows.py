@@ -41,7 +41,7 @@ from ..compiled.layout import (
     VIOLATION,
 )  # fmt: skip
 from ..mqtt import bodies
-from ..rules import clock
+from ..rules import clock, evidence
 from ..rules.agreed import Agreed
 from ..rules.order import ORDER
 from ..tls import hello
@@ -234,7 +234,10 @@ class Rows:
         found = np.array(self._found, VIOLATION)
         rows = np.concatenate([st.violations[: n[N_VIOLATIONS]], found, self._late[0]])
         self._found = []
-        return rows[clock.believed(rows, self.arrays.conns, self.steps)]
+        conns = self.arrays.conns
+        told = clock.believed(rows, conns, self.steps)
+        return rows[told & evidence.judged(conns, self.arrays.ways, self.arrays.wire.pairs)[
+            rows["conn"]]]
 
     def _emit_flows(self):
         """Exchanges; apart from the rest those that may belong to one of another connection."""
