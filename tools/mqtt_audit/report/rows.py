@@ -43,6 +43,7 @@ from ..compiled.layout import (
 from ..mqtt import bodies
 from ..rules import clock, evidence
 from ..rules.agreed import Agreed
+from ..rules.ending import in_step
 from ..rules.order import ORDER
 from ..tls import hello
 from . import columns, messages
@@ -249,6 +250,7 @@ class Rows:
         known = clock.timed(rows["first"], rows["done"], allowed, self.steps)
         known &= (rows["vague"] & (VAGUE | ANOTHER)) == 0
         known &= (rows["outcome"] != 1) | (rows["done"] >= rows["first"])
+        known &= in_step(conns, self.arrays.ways)[rows["conn"]]
         made = messages.flows(rows, text, self._whose(rows["conn"]), conns, known)
         if not alone.all():
             apart = pa.array(~alone)
@@ -309,10 +311,11 @@ class Rows:
         """Of these connections: whether it is known how long they lasted, how long it was to their
         CONNECT, and from there to CONNACK."""
         conns, out = self.arrays.conns[rows], []
+        same = in_step(conns, self.arrays.ways[rows])
         for begin, end, *kinds in (("first", "last"), ("first", "asked_at", CONNECT),
                                    ("asked_at", "acked_at", CONNECT, CONNACK)):  # fmt: skip
             overdue = np.array([any((c, k) in self._overdue for k in kinds) for c in rows], bool)
-            out.append(clock.known(conns, begin, end, self.steps) & ~overdue)
+            out.append(clock.known(conns, begin, end, self.steps) & ~overdue & same)
         return out
 
     def _connections(self, which):

@@ -3,8 +3,8 @@
 Knows: connections and streams, how a broker was found. Must not know: rules, tables.
 
 A port that somebody named is a broker's. On another one packets may look like MQTT on either side,
-as where a server sends back what it gets: there each side that sends has to show that it is what it
-is taken for.
+as where a server sends back what it gets: there each side that sends has to show that it is what
+it is taken for.
 """
 
 from ..compiled.layout import P_ECHO
