@@ -244,7 +244,7 @@ class Rows:
         """Exchanges; apart from the rest those that may belong to one of another connection."""
         st, n, conns = self.arrays.talk, self.arrays.n, self.arrays.conns
         rows, text = st.done[: n[N_DONE]], st.done_text[: n[N_DONE_TEXT]].copy()
-        messages.unanswered(rows, self.arrays.ways)
+        messages.unanswered(rows, conns, self.arrays.ways)
         alone = messages.alone(rows, conns)
         allowed = conns["keep_alive"][rows["conn"]].astype(np.int64) * SECOND
         known = clock.timed(rows["first"], rows["done"], allowed, self.steps)

@@ -29,6 +29,7 @@ from ..compiled.layout import (
     P_PAST,
     P_TWICE,
     P_UNFINISHED,
+    P_WEB,
     PROBLEM,
     SEARCHING,
     SECOND,
@@ -67,6 +68,14 @@ def unseen(ways):
     nothing = (ways["segments"] == 0) & (ways["bytes"] == 0) & (ways["isn_known"] == 0)
     missing = nothing & (ways["acked_known"] > 0) & (_beyond(ways, "acked") > 0)
     return np.where(missing[:, 0], 1, np.where(missing[:, 1], 2, 0))
+
+
+def unreadable(conns, ways):
+    """Of which sides no packet can be read though they have sent some, as of a WebSocket whose
+    upgrade the capture lacks: nobody knows what they answered. [connection, side]."""
+    lost = (ways["skipped"] > 0) & (ways["sync"] == SEARCHING)
+    left = (conns["opaque"] == P_WEB)[:, None]
+    return (ways["bytes"] > 0) & (ways["packets"] == 0) & (lost | left)
 
 
 def _lacking(conns, ways):
