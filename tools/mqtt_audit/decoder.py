@@ -114,7 +114,7 @@ class Decoder:
         """For each key of a file the pair, or -1 if it is another's or no MQTT."""
         ends = keys.view(_ENDPOINT)
         found = np.full(len(keys), -1, np.int64)
-        new = []
+        new, guessed = [], []
 
         def lans_of(k):
             a, b = ((ends[n][k].tobytes(), int(keys[n + "p"][k])) for n in "ab")
@@ -139,9 +139,10 @@ class Decoder:
                 self._ends.append((a, b))
                 self._first.setdefault((a, b), pair)
                 new.append(server)
+                guessed.append((a, b)[server - 1][1] not in self.ports)
             found[k] = self._pairs[lans] = pair
         if new:
-            self.arrays.more_pairs(new)
+            self.arrays.more_pairs(new, guessed)
             self.rows.pairs = self._ends
         return found
 

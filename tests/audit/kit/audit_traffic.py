@@ -96,6 +96,11 @@ class _Session:
         return [*self.said, (0, kit.DISCONNECT)]
 
 
+def spoken(choice, level=4):
+    """What one client and its broker say: [(way, packet)]."""
+    return _Session(choice, level).talk(choice.randrange(10, 60))
+
+
 def _carried(choice, talk, said):
     """The packets in segments: some together, some in pieces, with acknowledgements between."""
     k = 0

@@ -75,6 +75,23 @@ def test_both_directions_in_two_files(tmp_path):
     assert (one["broker"], one["unseen"]) == ("10.0.0.1:9001", None)
 
 
+@pytest.mark.parametrize("lost", [[3], [4], [3, 4], list(range(9))], ids=str)
+def test_nobody_knows_whether_what_cannot_be_read_has_the_answers(lost, tmp_path):
+    """Both sides are there; the capture lacks what makes one of them readable."""
+    made = _talk()
+    for ident in range(6, 9):
+        made.broker(frame(kit.publish("a/b", b"x", 1, ident)))
+        made.client(frame(kit.ack(4, ident), mask=b"\x81\x0f\xa5\x5a"))
+    found = _read([f for k, f in enumerate(made.wrapped()) if k not in lost], tmp_path)
+    [row] = found["connections"]
+    unread = [n for n in ("client", "broker") if not row[f"{n}_packets"]]
+    assert len(unread) == 1 and row["unseen"] is None
+    told = {(f["sender"], f["outcome"]) for f in found["flows"]}
+    assert [s for s, outcome in told if outcome == "unseen"] == [
+        n for n in ("client", "broker") if n not in unread]
+    assert "open" not in {outcome for _, outcome in told}
+
+
 TLS = b"\x16\x03\x01\x01\x00\x01\x00\x00\xfc\x03\x03"
 CHAT = AGREED.replace(b"Protocol: mqtt", b"Protocol: chat")
 

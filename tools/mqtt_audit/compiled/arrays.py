@@ -81,12 +81,13 @@ class Arrays:
         """Both streams of each connection: [connection, 0 client or 1 broker]."""
         return self.wire.streams[: 2 * self.n[N_CONNS]].reshape(-1, 2)
 
-    def more_pairs(self, servers):
-        """New pairs of endpoints; servers: for each, which end is the broker (1 or 2)."""
+    def more_pairs(self, servers, guessed):
+        """New pairs of endpoints; servers: for each, which end is the broker (1 or 2); guessed:
+        whether nobody named its port."""
         old = len(self.wire.pairs)
         pairs = _grown(self.wire.pairs, old + len(servers))
         pairs["cur"][old:] = -1
-        pairs["server"][old:] = servers
+        pairs["server"][old:], pairs["guessed"][old:] = servers, guessed
         self.wire = self.wire._replace(pairs=pairs)
 
     def more_conns(self):

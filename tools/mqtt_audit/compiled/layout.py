@@ -62,12 +62,12 @@ KEY = _rows(
 #: whether that was another one than before; twins: whether its segments come twice
 #: (tcp/doubles.py). syn...: number, checksum and identification of its latest SYN.
 #: head...: the same, and the length, of the first segment with data behind that; headed: whether
-#: there is one.
+#: there is one. strange: the first data behind its SYN are none that MQTT begins with.
 TRAIL = _rows(
     "at:i8 bytes:i8 known:i4 good:i4 topics:u1 client:u1 server:u1 left:u1 "
     "webs:u1 flags:u1 met:u1 sum:u2 tags:u4 seq:u4 ack:u4 wire:u4 stamp:u4 stamped:i8 pauses:i8 "
     "ident:u2 varied:u1 twins:u1 syn:u4 syn_sum:u2 syn_ident:u2 "
-    "headed:u1 head:u4 head_wire:u4 head_sum:u2 head_ident:u2"
+    "headed:u1 strange:u1 head:u4 head_wire:u4 head_sum:u2 head_ident:u2"
 )
 #: A segment that the capture has had, in case it has it twice. time, mark: as tcp/doubles.py has
 #: them. Four rows fill a line of the processor's cache, which the first pass notices.
@@ -83,8 +83,9 @@ V4 = 0xFFFF  #: word 2 of an IPv4 address
 #: What is wrong with the input, and where. count: bytes or frames concerned.
 PROBLEM = _rows("time:i8 off:i8 count:i8 frame:i8 conn:i8 kind:i4 from_server:i4")
 
-#: A pair of endpoints in the second pass: cur is the index of its connection now, or -1.
-PAIR = _rows("cur:i8 server:u1 wanted:u1")
+#: A pair of endpoints in the second pass: cur is the index of its connection now, or -1. guessed:
+#: nobody named the port of the one that is taken for the broker.
+PAIR = _rows("cur:i8 server:u1 wanted:u1 guessed:u1")
 
 #: A connection. server: 1 the endpoint a, 2 b. before: the one before it of the same endpoints, or
 #: -1. level: of the protocol, 0 unknown. closed: when the
@@ -120,6 +121,7 @@ CONN = _rows(
     "belated:u1 lag:i8 fields:u1"
 )
 LATE, LATE_FAR = 1, 2
+SHIFT = SECOND // 1000  #: STREAM.delay from which on times of the connection are not known
 HAS_FLAGS, HAS_KEEP_ALIVE = 1, 2  #: CONN.fields
 END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_REUSED = range(6)
 
@@ -131,7 +133,9 @@ END_OPEN, END_FIN_CLIENT, END_FIN_SERVER, END_RST_CLIENT, END_RST_SERVER, END_RE
 #: missing.
 #: syn: the identification of its SYN; talks: it has sent a segment that is no SYN.
 #: What TCP shows of who could send when (tcp/calm.py): acked_at: when the other side acknowledged
-#: the latest of its bytes; early_at: when it last began to do so before they came; stuck: bytes up
+#: the latest of its bytes; heard_at: when its latest acknowledgement came; early_at, early_to:
+#: when bytes up to there were acknowledged that had not come; delay: the longest in ns, as far as
+#: was measured, that bytes came behind that; stuck: bytes up
 #: to again_to were sent again and are not acknowledged; shut: the other side's window is 0; free:
 #: the latest time of such trouble; alive: of a segment that shows that its side was there.
 STREAM = _rows(
@@ -149,11 +153,12 @@ STREAM = _rows(
     "web:u1 web_seen:u1 web_kind:u1 web_more:u1 web_masked:u1 web_n:i8 web_left:i8 web_at:i8 "
     "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 asked:u1 "
     "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 "
-    "acked_at:i8 early_at:i8 again_to:i8 free:i8 alive:i8 stuck:u1 shut:u1 left:u1 "
+    "acked_at:i8 heard_at:i8 early_at:i8 early_to:i8 delay:i8 again_to:i8 free:i8 alive:i8 "
+    "stuck:u1 shut:u1 left:u1 "
     "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 fin_ack:u4 "
     "newest:i8 newest_at:i8 ident:u2 steps:u1 data:i8 data_again:i8 rest:i8 rest_again:i8 "
     "maybe:i8 twice:i8 twice_frame:i8 perhaps:i8 anew:i8 anew_frame:i8 lag_frame:i8 "
-    "over_frame:i8 filled:i8"
+    "over_frame:i8 filled:i8 own:u1"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -182,7 +187,8 @@ STREAM = _rows(
 #: behind other segments, without a sign whether it opens another connection; the first of them.
 #: lag_frame: the first copy that makes its connection `belated`, but for those that the first pass
 #: has told. over_frame: the first frame with bytes of it that the other side had acknowledged.
-#: filled: bytes that came after they were counted as lost.
+#: filled: bytes that came after they were counted as lost. own: it has sent a packet that only its
+#: side may send.
 #: past, past_frame: bytes of segments that came long after the end and went no further; the first.
 #: hello: whether its first message of TLS is waited for, and lies in `buf` (tls/collecting.py).
 #: blind: bytes of it were skipped in a search, in which there may have been packets. searched:
@@ -333,18 +339,25 @@ KINDS = {
          "no missing answer of this connection is judged"),
     38: ("clock", "the clock of the capture was set, or its frames are out of order ({} times): "
          "no silence, no missing answer and no latency counts that has such a place in it"),
-    39: ("order", "bytes come behind TCP's acknowledgement of them, so frames are out of order: "
-         "nothing of this connection is judged that depends on the order of both sides"),
-    40: ("order", "bytes come a quarter of a second or more behind TCP's acknowledgement of them, "
-         "so frames are out of order, or their clocks differ: nothing of this connection is "
-         "judged that depends on time, or on the order of both sides"),
+    39: ("order", "bytes come {} ms or more behind TCP's acknowledgement of them, so frames are "
+         "out of order, or their clocks differ: nothing of this connection is judged that depends "
+         "on the order of both sides, and no latency or silence is told that this may have "
+         "changed"),
+    40: ("order", "bytes come {} ms or more behind TCP's acknowledgement of them, so frames are "
+         "out of order, or their clocks differ: nothing of this connection is judged that depends "
+         "on time, or on the order of both sides, and no latency or silence is told that this may "
+         "have changed"),
     41: ("snapped", "the capture kept only the beginning of {} frames: if the rest has MQTT, "
          "the audit lacks those packets, or whole connections; capture whole frames (tcpdump -s "
          "0)"),
+    42: ("not MQTT", "this side sends what only the other side of MQTT may send, and nothing of "
+         "its own, as a server does that sends back what it gets: the connection is not read "
+         "from here on, and nothing of it is judged"),
 }  # fmt: skip
 (P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
  P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,
  P_LENGTH, P_MORE, P_CLOSED, P_OTHER, P_PROXY, P_WEB, P_SPOILT,
  P_BROKEN, P_FIVE, P_PAST, P_JUMP,
  P_DOUBLED, P_TWICE, P_MAYBE,
- P_LANS, P_LATER, P_ANEW, P_LAG, P_CLOCK, P_LATE, P_FAR, P_SHORT) = range(1, 42)  # fmt: skip
+ P_LANS, P_LATER, P_ANEW, P_LAG, P_CLOCK, P_LATE, P_FAR, P_SHORT,
+ P_ECHO) = range(1, 43)  # fmt: skip

@@ -27,6 +27,7 @@ from ..compiled.layout import (
     N_PACKETS,
     OTHER_FOUND,
     P_BEFORE,
+    P_ECHO,
     P_FIVE,
     P_HTTP,
     P_LENGTH,
@@ -43,7 +44,17 @@ from ..compiled.layout import (
 from ..tcp.calm import calm
 from ..tcp.openings import proxy_header
 from ..tls import collecting
-from .framing import ENOUGH, NEVER, boundary, chain, length_at, packet_at, shaped_as_connect
+from .framing import (
+    CLIENT_ONLY,
+    ENOUGH,
+    NEVER,
+    SERVER_ONLY,
+    boundary,
+    chain,
+    length_at,
+    packet_at,
+    shaped_as_connect,
+)  # fmt: skip
 
 #: How HTTP begins, its version 2 too: the first four bytes.
 HTTP = tuple(int.from_bytes(word, "big") for word in (
@@ -64,9 +75,27 @@ def _digest(h, d, p, n):
     return h
 
 
+@kernel
+def _sent_back(st, s, conn, sender, time, frame):
+    """Whether a side of a connection on a port that nobody named, which sends what only the other
+    one may send, and has sent nothing of its own, shows that this is no MQTT, or that the broker
+    was taken for the client; then the connection is left."""
+    c = st.conns[conn]
+    if s["searched"] or not st.pairs[c["pair"]]["guessed"]:
+        return False
+    problem(st, P_ECHO, conn, sender, time, frame, -1, 1)
+    c["opaque"] = P_ECHO
+    return True
+
+
 @inlined
 def _give(st, at, have, s, head, length, conn, sender, time, start, frame, digest, kept):
     """Hand a packet on: its row, with the place of its bytes."""
+    if (SERVER_ONLY if sender else CLIENT_ONLY) >> (head >> 4) & 1:
+        s["own"] |= not s["searched"]
+    elif (CLIENT_ONLY if sender else SERVER_ONLY) >> (head >> 4) & 1 and not s["own"]:
+        if _sent_back(st, s, conn, sender, time, frame):
+            return
     row = st.packets[st.n[N_PACKETS]]
     st.n[N_PACKETS] += 1
     row["time"], row["start"], row["conn"], row["frame"] = time, start, conn, frame
@@ -328,6 +357,13 @@ def _answers(d, p, end):
 
 
 @kernel
+def _echoes(kind, asked):
+    """Whether a server's first packet, of this type, may be the client's own that comes back;
+    asked: that was a CONNECT."""
+    return CLIENT_ONLY >> kind & 1 or kind == PUBLISH and not asked
+
+
+@kernel
 def _opaque(st, d, p, end, s, conn, sender, time, frame):
     """Whether the first bytes of either side show another protocol; then the connection is left.
     """
@@ -337,6 +373,8 @@ def _opaque(st, d, p, end, s, conn, sender, time, frame):
         return False
     answers = sender and other["first"]
     kind = _answers(d, p, end) if answers else _foreign(d, p, end, sender)
+    if not kind and answers and _echoes(d[p] >> 4, other["asked"]):
+        return _sent_back(st, s, conn, sender, time, frame)
     if not kind:
         return False
     problem(st, kind, conn, sender, time, frame, -1, end - p)

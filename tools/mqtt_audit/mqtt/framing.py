@@ -29,6 +29,7 @@ from .properties import variable
 #: Bits: types that a client may send, that a server may send.
 CLIENT_TYPES = 0b0101_0101_1111_1010
 SERVER_TYPES = 0b0110_1010_1111_1100
+CLIENT_ONLY, SERVER_ONLY = CLIENT_TYPES & ~SERVER_TYPES, SERVER_TYPES & ~CLIENT_TYPES
 ENOUGH = 8  #: packets that follow one another without a fault: that is no chance any more
 LONG_TEXT = 1 << 12  #: bytes of an acknowledgement with properties that is believed
 LONG = 1 << 20  #: bytes of an unfinished packet that is not believed any more

@@ -18,13 +18,14 @@ from . import cutting
 UPGRADE, HEAD, PAYLOAD = 0, 1, 2  #: what comes next: of HTTP, a frame's header, its payload
 BINARY = 2  #: the opcode of frames that MQTT is in
 CONTROL = 8  #: and above: opcodes of frames that carry nothing of MQTT
+GET, HTTP = b"GH"  #: first letters of a request, of an answer
 DEFLATED = 0x40  #: in the first byte of a frame: an extension has packed the payload
 
 
 @kernel
 def _asks(d, p, end):
     """Whether a client asks for a WebSocket here."""
-    return d[p] == 71 and d[p + 1] == 69 and d[p + 2] == 84 and has(d, p, end, WEBSOCKET)  # GET
+    return d[p] == GET and d[p + 1] == 69 and d[p + 2] == 84 and has(d, p, end, WEBSOCKET)
 
 
 @kernel
@@ -54,7 +55,7 @@ def _framed(d, p, end):
 @kernel
 def _begun(d, p, end):
     """Whether an answer of HTTP begins here."""
-    return end - p >= 4 and d[p] == 72 and d[p + 1] == 84 and d[p + 2] == 84 and d[p + 3] == 80
+    return end - p >= 4 and d[p] == HTTP and d[p + 1] == 84 and d[p + 2] == 84 and d[p + 3] == 80
 
 
 @kernel
@@ -143,8 +144,8 @@ def feed(st, d, off, n, s, conn, sender, time, frame, kept):
     """As cutting.feed(), of a stream that may be a WebSocket."""
     c, p, end = st.conns[conn], off, off + n
     if not c["web"]:
-        asked = n and d[off] == 71 and _begins(st, d, p, end, s, conn, sender)
-        if not asked and not (n and d[off] == 72 and _answered(st, d, p, end, s, conn, sender)):
+        asked = n and d[off] == GET and _begins(st, d, p, end, s, conn, sender)
+        if not asked and not (n and d[off] == HTTP and _answered(st, d, p, end, s, conn, sender)):
             return cutting.feed(st, d, off, n, s, conn, sender, time, frame, kept)
         c["web"] = 1
         s["sync"] = s["ever"] = s["whole"] = IN_STEP  # its SYN may come later, too
@@ -157,7 +158,7 @@ def feed(st, d, off, n, s, conn, sender, time, frame, kept):
             return n
         if sender and not s["bytes"]:
             s["sync"] = s["ever"] = s["whole"] = IN_STEP
-        if not (sender or s["web_seen"]) and n and d[p] != 71:  # its request is not in the capture
+        if not (sender or s["web_seen"]) and n and d[p] != GET:  # the capture lacks its request
             if not _framed(d, p, end):
                 _leave(st, conn, sender, time, frame, P_WEB, n)
                 return n

@@ -17,6 +17,8 @@ from ..compiled.layout import (
     KINDS,
     P_BEFORE,
     P_CLOCK,
+    P_FAR,
+    P_LATE,
     P_MQTT5,
     P_RESYNC,
     PROBLEM,
@@ -115,10 +117,14 @@ TABLES = {"packets": PACKETS, "connections": CONNECTIONS, "flows": FLOWS, "laten
           "findings": FINDINGS}  # fmt: skip
 
 
+NO_COUNT = (P_MQTT5, P_LATE, P_FAR)  #: problems whose `count` is another number, of what they say
 #: What a problem says of which the count is 0, if that is something else.
 _NONE = {
     P_RESYNC: "the next packet was found at once, no byte was skipped",
     P_BEFORE: "began before the capture; the first bytes there begin a packet",
+    P_LATE: "bytes come behind TCP's acknowledgement of them, by less than a millisecond, so "
+            "frames are out of order: nothing of this connection is judged that depends on the "
+            "order of both sides",
 }
 #: What a count of 1 makes of the words of a problem.
 _ONE = (
@@ -284,7 +290,7 @@ def problems(rows, files, whose=None):
         "problem": pa.array([KINDS[k][0] for k in rows["kind"]], pa.string()),
         "what": pa.array([_what(k, c)
                           for k, c in zip(rows["kind"], rows["count"])], pa.string()),
-        "count": numbers(np.where(rows["kind"] == P_MQTT5, 1, rows["count"]), pa.int64()),
+        "count": numbers(np.where(np.isin(rows["kind"], NO_COUNT), 1, rows["count"]), pa.int64()),
         **columns,
     }).cast(PROBLEMS)  # fmt: skip
 

@@ -9,19 +9,22 @@ import numpy as np
 import pyarrow as pa
 
 from ..compiled.layout import F_OPEN, F_REUSED
-from ..rules.ending import full, unseen
+from ..rules.ending import full, unreadable, unseen
 from .columns import MADE, OUTCOMES, PIECES, WAYS, build, heap, numbers, times, words
 from .places import places
 
 UNSEEN = OUTCOMES.index("unseen")
 
 
-def unanswered(rows, ways):
-    """Set the outcome of exchanges whose answers the capture cannot have, as it has nothing of the
-    side that sends them. ways: both streams of each connection."""
+def unanswered(rows, conns, ways):
+    """Set the outcome of exchanges whose answers nobody can know, as the capture has nothing of
+    the side that sends them, or nothing of it can be read. ways: both streams of each
+    connection."""
     open_ = np.flatnonzero((rows["outcome"] == F_OPEN) | (rows["outcome"] == F_REUSED))
     answering = 2 - rows["sender"][open_].astype(np.int64)
-    lacks = unseen(ways[rows["conn"][open_]]) == answering
+    conn = rows["conn"][open_]
+    lacks = unseen(ways[conn]) == answering
+    lacks |= unreadable(conns, ways)[conn, answering - 1]
     rows["outcome"][open_[lacks]] = UNSEEN
 
 

@@ -41,8 +41,9 @@ from ..compiled.layout import (
     VIOLATION,
 )  # fmt: skip
 from ..mqtt import bodies
-from ..rules import clock
+from ..rules import clock, evidence
 from ..rules.agreed import Agreed
+from ..rules.ending import in_step
 from ..rules.order import ORDER
 from ..tls import hello
 from . import columns, messages
@@ -234,18 +235,22 @@ class Rows:
         found = np.array(self._found, VIOLATION)
         rows = np.concatenate([st.violations[: n[N_VIOLATIONS]], found, self._late[0]])
         self._found = []
-        return rows[clock.believed(rows, self.arrays.conns, self.steps)]
+        conns = self.arrays.conns
+        told = clock.believed(rows, conns, self.steps)
+        return rows[told & evidence.judged(conns, self.arrays.ways, self.arrays.wire.pairs)[
+            rows["conn"]]]
 
     def _emit_flows(self):
         """Exchanges; apart from the rest those that may belong to one of another connection."""
         st, n, conns = self.arrays.talk, self.arrays.n, self.arrays.conns
         rows, text = st.done[: n[N_DONE]], st.done_text[: n[N_DONE_TEXT]].copy()
-        messages.unanswered(rows, self.arrays.ways)
+        messages.unanswered(rows, conns, self.arrays.ways)
         alone = messages.alone(rows, conns)
         allowed = conns["keep_alive"][rows["conn"]].astype(np.int64) * SECOND
         known = clock.timed(rows["first"], rows["done"], allowed, self.steps)
         known &= (rows["vague"] & (VAGUE | ANOTHER)) == 0
         known &= (rows["outcome"] != 1) | (rows["done"] >= rows["first"])
+        known &= in_step(conns, self.arrays.ways)[rows["conn"]]
         made = messages.flows(rows, text, self._whose(rows["conn"]), conns, known)
         if not alone.all():
             apart = pa.array(~alone)
@@ -306,10 +311,11 @@ class Rows:
         """Of these connections: whether it is known how long they lasted, how long it was to their
         CONNECT, and from there to CONNACK."""
         conns, out = self.arrays.conns[rows], []
+        same = in_step(conns, self.arrays.ways[rows])
         for begin, end, *kinds in (("first", "last"), ("first", "asked_at", CONNECT),
                                    ("asked_at", "acked_at", CONNECT, CONNACK)):  # fmt: skip
             overdue = np.array([any((c, k) in self._overdue for k in kinds) for c in rows], bool)
-            out.append(clock.known(conns, begin, end, self.steps) & ~overdue)
+            out.append(clock.known(conns, begin, end, self.steps) & ~overdue & same)
         return out
 
     def _connections(self, which):

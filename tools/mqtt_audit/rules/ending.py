@@ -29,9 +29,11 @@ from ..compiled.layout import (
     P_PAST,
     P_TWICE,
     P_UNFINISHED,
+    P_WEB,
     PROBLEM,
     SEARCHING,
     SECOND,
+    SHIFT,
     VIOLATION,
 )  # fmt: skip
 from .limits import closing
@@ -66,6 +68,14 @@ def unseen(ways):
     nothing = (ways["segments"] == 0) & (ways["bytes"] == 0) & (ways["isn_known"] == 0)
     missing = nothing & (ways["acked_known"] > 0) & (_beyond(ways, "acked") > 0)
     return np.where(missing[:, 0], 1, np.where(missing[:, 1], 2, 0))
+
+
+def unreadable(conns, ways):
+    """Of which sides no packet can be read though they have sent some, as of a WebSocket whose
+    upgrade the capture lacks: nobody knows what they answered. [connection, side]."""
+    lost = (ways["skipped"] > 0) & (ways["sync"] == SEARCHING)
+    left = (conns["opaque"] == P_WEB)[:, None]
+    return (ways["bytes"] > 0) & (ways["packets"] == 0) & (lost | left)
 
 
 def _lacking(conns, ways):
@@ -128,12 +138,19 @@ def _keeps(conns, ways):
     return (conns["keep_alive"] > 0) & ((conns["agreed"] > 0) | silent)
 
 
+def in_step(conns, ways):
+    """Of which connections both sides have the same clock, as far as is known: no bytes come long
+    behind their acknowledgement. Where segments come twice, the late ones may be copies of some
+    that the capture lacks."""
+    return (ways["delay"].max(axis=1) < SHIFT) | (conns["belated"] > 0)
+
+
 def longest(conns, ways):
     """(the longest silence of each connection's client in ns, with that before its end; of which
     it is known)."""
     timed = _keeps(conns, ways) & _watched(conns, ways)
     last = np.where(timed, _until(conns) - conns["last_client"], 0)
-    return np.maximum(conns["longest"], last), conns["belated"] == 0
+    return np.maximum(conns["longest"], last), (conns["belated"] == 0) & in_step(conns, ways)
 
 
 def _violations(conns, ways):
@@ -218,8 +235,10 @@ def _problems(conns, ways):
                     ways["anew"])  # fmt: skip
     one, read = np.ones(lost.shape, np.int64), (conns["opaque"] == 0)[:, None]
     lag = _rows_of(read & (ways["lag_frame"] > 0), ways, "lag_frame", P_LAG * one, one)
-    kind = np.where(conns["late"] == LATE_FAR, P_FAR, P_LATE)[:, None] * one
-    over = _rows_of(read & (ways["over_frame"] > 0), ways, "over_frame", kind, one)
+    far = (conns["late"] == LATE_FAR)[:, None] & (ways["delay"] >= SHIFT)
+    kind = np.where(far, P_FAR, P_LATE)
+    over = _rows_of(read & (ways["over_frame"] > 0), ways, "over_frame", kind,
+                    ways["delay"] // (SECOND // 1000))  # fmt: skip
     lacking = _lacking(conns, ways)
     end = _rows_of(lacking > 0, ways, "reached", P_LOSS * one, lacking)
     none = end["frame"] == 0  # without data the connection's first one

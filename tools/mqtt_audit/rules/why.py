@@ -12,6 +12,7 @@ from ..compiled.layout import (
     END_REUSED,
     END_RST_CLIENT,
     END_RST_SERVER,
+    P_ECHO,
     P_HTTP,
     P_NOT_MQTT,
     P_TLS,
@@ -33,7 +34,8 @@ REFUSED = "TCP connection refused by the broker"
 UNANSWERED = "TCP connection never answered by the broker"
 #: Of a client's MQTT that a server answers in another protocol.
 ANSWERS = {P_HTTP: "the server answers HTTP", P_TLS: "the server answers TLS",
-           P_NOT_MQTT: "the server answers text that is no MQTT"}  # fmt: skip
+           P_NOT_MQTT: "the server answers text that is no MQTT",
+           P_ECHO: "the server sends back what a client sends"}  # fmt: skip
 
 
 def refused(conns, ways):

@@ -29,10 +29,23 @@ def acknowledge(s, seg):
     if not s["acked_known"] or diff(s["acked"], s["next"]) < 0:
         s["acked_at"] = seg["time"]
     early = s["acked_known"] and diff(s["acked"], s["next"]) > 0
+    s["heard_at"] = seg["time"]
     if not early and diff(seg["ack"], s["next"]) > 0:
-        s["early_at"] = seg["time"]
+        s["early_at"], s["early_to"] = seg["time"], seg["ack"]
     if s["stuck"] and diff(seg["ack"], s["again_to"]) >= 0:
         s["stuck"], s["free"] = 0, max(s["free"], seg["time"])
+
+
+@kernel
+def delayed(s, seg, seq):
+    """For how many ns at least bytes of the stream from `seq` on, which come now, have been
+    acknowledged. Of those behind what was acknowledged first before it came nobody knows when they
+    were; the latest acknowledgement has them."""
+    if diff(seq, wide(s["early_to"])) >= 0:
+        s["early_at"], s["early_to"] = s["heard_at"], s["acked"]
+    found = max(0, seg["time"] - s["early_at"])
+    s["delay"] = max(s["delay"], found)
+    return found
 
 
 @inlined

@@ -72,7 +72,7 @@ def _note_first(t, out, own):
     side's first one."""
     if out[FLAGS] & SYN:
         if t["syn"] != out[SEQ]:
-            t["headed"] = 0
+            t["headed"] = t["strange"] = 0
         t["syn"], t["syn_sum"], t["syn_ident"] = out[SEQ], out[SUM], out[IDENT]
     if own and out[WIRE] and not t["headed"]:
         t["headed"], t["head"], t["head_wire"] = 1, out[SEQ], out[WIRE]

@@ -1,11 +1,12 @@
-"""MQTT known by its packets on a connection that the capture saw neither begin nor sign in, by
-itself or in the frames of a WebSocket, compiled.
+"""MQTT known by its packets on a connection of which the capture lacks the beginning, by itself or
+in the frames of a WebSocket, compiled.
 
 Knows: sequence numbers, what headers of packets look like. Must not know: frames, what becomes of
 the connection.
 
 A packet says where the next one begins. A connection is MQTT when several stand where they must,
 on both sides together, and a topic was among them; one that does not is the end of the evidence.
+Where the capture has the SYN and what follows it, that has to be what MQTT begins with.
 """
 
 
@@ -14,6 +15,7 @@ from ..compiled.layout import MASK, PUBLISH
 from ..mqtt.framing import NEVER, NOT_YET, length_at, packet_at
 from ..mqtt.text import TEXT_OK, text_kind
 from ..mqtt.webframes import BINARY, SIGNS_IN, framed
+from .openings import strange
 from .sequence import diff
 
 SURE, SURE_WITHOUT_TOPIC = 3, 6  #: packets that stand where the one before says
@@ -143,7 +145,11 @@ def shown(trails, k, swap, d, p, end, seq, a_port, b_port, seen):
     """As openings.asks(), of a connection that began before the capture: 0, or 5 or 6, which end
     is taken for the broker; 7 or 8 if that is a WebSocket. trails: rows of layout.TRAIL for both
     ends. The end that sends what only a broker sends is one; else the one with the lower port."""
-    a, b = trails[k, 0], trails[k, 1]
+    a, b, mine = trails[k, 0], trails[k, 1], trails[k, swap]
+    if mine["syn"] and seq == mine["syn"] + 1 & MASK:
+        mine["strange"] = strange(d, p, end)
+    if a["strange"] or b["strange"]:
+        return 0
     web = _web(trails, k, swap, d, p, end, seen)
     if web:
         return web

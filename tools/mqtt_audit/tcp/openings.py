@@ -70,6 +70,15 @@ def agreed(d, p, end):
 
 
 @kernel
+def strange(d, p, end):
+    """Whether these, the first bytes of a side, show that it does not begin as MQTT does: with
+    CONNECT, with CONNACK or AUTH, with what asks for a WebSocket or grants it, or with a header of
+    the PROXY protocol."""
+    known = d[p] == 0x10 or d[p] == 0x20 or d[p] == 0xF0 or d[p] == 71 or d[p] == 72
+    return not known and not proxy_header(d, p, end)
+
+
+@kernel
 def asks(d, p, end, port, swap):
     """Whether a segment begins MQTT, as a client's or as the server's answer: KEY.server. TLS is
     taken for it on its port, or if its hello asks for "mqtt" (ALPN); a WebSocket, if that protocol

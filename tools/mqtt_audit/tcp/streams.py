@@ -39,7 +39,7 @@ from ..compiled.layout import (
 )  # fmt: skip
 from ..mqtt.cutting import distrust
 from ..mqtt.websocket import feed, lose
-from .calm import acknowledge, again, behind, note_alive, window
+from .calm import acknowledge, again, behind, delayed, note_alive, window
 from .checksum import RIGHT, UNKNOWN, checked
 from .connections import STRAY, behind_end, connection, ends, syn
 from .copies import LONG_AFTER, MAYBE, NEW, judged, mark, noted, resent
@@ -346,9 +346,10 @@ def _data(st, d, seg, s, k, conn, sender, counts, kind, resumed):
     ahead = diff(seq, s["next"])
     frame = st.n[N_FILE] << 32 | wide(seg["frame"])
     late = 0
-    if s["acked_known"] and diff(s["acked"], seq if ahead > 0 else s["next"]) > 0:
-        late = LATE_FAR if seg["time"] - s["early_at"] > GRACE // 2 else LATE
-    if late and ahead + seg["wire"] > 0:
+    begin = seq if ahead > 0 else s["next"]
+    if ahead + seg["wire"] > 0 and s["acked_known"] and diff(s["acked"], begin) > 0:
+        late = LATE_FAR if delayed(s, seg, begin) > GRACE // 2 else LATE
+    if late:
         st.conns[conn]["late"] = max(st.conns[conn]["late"], late)
         s["over_frame"] = s["over_frame"] if s["over_frame"] else frame
     if ahead > 0:

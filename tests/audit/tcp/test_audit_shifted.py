@@ -1,0 +1,70 @@
+"""One direction of a connection is later in the capture than it was: what is told of its times is
+true, or nothing.
+
+Knows: audit_kit. Must not know: how the audit measures the delay.
+"""
+
+import re
+
+import audit_kit as kit
+import pytest
+
+TRIP = 0.004  #: seconds from a question to its answer
+
+
+def talk(gap):
+    """Messages of both sides, each acknowledged by TCP at once and by MQTT soon after."""
+    made = kit.Talk(step=10**6).open().client(kit.connect(keep_alive=10))
+    made.segment(1, flags=kit.ACK).wait(TRIP).broker(kit.connack()).segment(0, flags=kit.ACK)
+    for ident in range(1, 31):
+        made.wait(gap).client(kit.publish("a", b"%d" % ident, 1, ident))
+        made.segment(1, flags=kit.ACK).wait(TRIP).broker(kit.ack(4, ident))
+        made.segment(0, flags=kit.ACK).broker(kit.publish("b", b"%d" % ident, 1, ident))
+        made.segment(0, flags=kit.ACK).wait(TRIP).client(kit.ack(4, ident))
+        made.segment(1, flags=kit.ACK)
+    return made.close()
+
+
+def shifted(made, side, seconds):
+    """The frames of a side come so much later."""
+    mine = b"\x0a\0\0\2" if side == "client" else b"\x0a\0\0\1"
+    late = [(t + int(seconds * 1e9) * (f[26:30] == mine), f) for t, f in made.wrapped()]
+    return sorted(late, key=lambda row: row[0])
+
+
+def read(frames, tmp_path):
+    return kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)
+
+
+@pytest.mark.parametrize("side", ["client", "broker"])
+@pytest.mark.parametrize("gap", [0.002, 0.03, 0.5])
+@pytest.mark.parametrize("seconds", [0.1, 0.15, 0.2, 0.4, 1.5])
+def test_the_delay_is_told_as_it_was_measured(seconds, gap, side, tmp_path):
+    found = read(shifted(talk(gap), side, seconds), tmp_path)
+    said = [p["what"] for p in found["problems"] if p["problem"] == "order"]
+    assert said
+    for what in said:
+        told = int(re.search(r"come (\d+) ms or more behind", what)[1])
+        assert seconds * 500 <= told <= seconds * 1000
+        assert ("nothing of this connection is judged that depends on time" in what) == (
+            told > 250)  # fmt: skip
+    assert max(p["count"] for p in found["problems"] if p["problem"] == "order") == 1
+    assert [f["latency_ms"] for f in found["flows"]] == [None] * 60
+    [row] = found["connections"]
+    assert [row[n] for n in ("handshake_ms", "connack_ms", "longest_silence_s")] == [None] * 3
+    assert found["violations"] == []
+
+
+def test_frames_that_changed_places_cost_no_latency(tmp_path):
+    """Some of them, with the times that they have there: microseconds are no delay."""
+    made = talk(0.03)
+    frames = [(t // 10**9 * 10**9 + t % 10**9, f) for t, f in made.wrapped()]
+    for k in range(8, 60, 9):  # a PUBLISH behind TCP's acknowledgement of it
+        (t, a), (_, b) = frames[k], frames[k + 1]
+        frames[k], frames[k + 1] = (t, b), (t + 20_000, a)
+    found = read(frames, tmp_path)
+    [what] = {p["what"] for p in found["problems"] if p["problem"] == "order"}
+    assert "by less than a millisecond" in what
+    assert None not in [f["latency_ms"] for f in found["flows"]]
+    [row] = found["connections"]
+    assert None not in [row[n] for n in ("handshake_ms", "connack_ms", "longest_silence_s")]
