@@ -157,6 +157,75 @@ def test_a_cut_at_any_flash_operation_never_mixes_old_and_new(
     assert not [path for path in files_on(board) if path.endswith((".new", ".off", ".half"))]
 
 
+# Of the work of writing aside, and of putting in force.
+@pytest.mark.parametrize("part, of", [("aside", 0.7), ("force", 0.3), ("force", 0.6),
+                                      ("force", 0.9)])  # fmt: skip
+def test_other_files_after_a_cut_leave_nothing_of_those_that_were_cut(
+    make_board, project, files_on, part, of
+):
+    board, measured = make_board("one"), make_board("measured")
+    for one in (board, measured):
+        one.power_on()
+        _flash(one)
+    first = files_on(board)
+    project("firmware/sensors/newest.py", "X = 8\n")
+    project("firmware/alone.py", "".join(f"A{n} = '{n}'\n" for n in range(300)))
+    total, force = _operations_of_an_update(measured, project)
+    board.cut_after(round(force * of) if part == "aside"
+                    else force + round((total - 1 - force) * of))  # fmt: skip
+    with pytest.raises(BoardError, match="was lost while"):
+        _flash(board)
+    board.cut_after(None)
+    for name in ("sensors/newest.py", "alone.py"):
+        os.remove(project.folder / "firmware" / name)
+    project("firmware/app.py", "import time\nprint('third app')\nwhile True:\n    time.sleep(1)\n")
+    mark = len(board.printed())
+    board.power_on()
+    _flash(board)
+    board.wait_for("third app", since=mark)
+    assert files_on(board) == first
+    report, sent = _bytes_sent(board)
+    assert (report.written, report.removed, sent) == ([], [], 0)
+
+
+@pytest.mark.parametrize("of", [None, 0.1, 0.4, 0.9])
+def test_a_main_py_and_boot_py_of_ones_own_are_kept(
+    make_board, project, put, files_on, mpremote, of
+):
+    boards_, said = [make_board("one"), make_board("measured")], []
+    for one in boards_:
+        one.power_on()
+        put(one, "main.py", "print('mine')\n")
+        put(one, "boot.py", "import os  # mine\n")
+    board, measured = boards_
+    if of:
+        total, force = _operations_of_an_update(measured, project)
+        board.cut_after(force + round((total - 1 - force) * of))
+        with pytest.raises(BoardError, match="was lost while"):
+            _flash(board)
+        board.cut_after(None)
+        board.power_on()
+    mark = len(board.printed())
+    _flash(board, progress=lambda step, text: said.append(text))
+    board.wait_for(r"boot ran\napp ran", since=mark)
+    assert mpremote(board, "cat", ":main.py.own") == "print('mine')\n"
+    assert mpremote(board, "cat", ":boot.py.own") == "import os  # mine\n"
+    assert of or "your own main.py is kept as main.py.own: the firmware has one" in said
+    project("firmware/main.py", "import app  # new\n")
+    _flash(board)
+    assert [path for path in files_on(board) if ".own" in path] == [
+        "/boot.py.own", "/main.py.own"]  # fmt: skip
+
+
+def test_a_boot_py_that_says_nothing_is_not_kept(board, project, put, files_on):
+    put(board, "boot.py", "# This file is executed on every boot\n\n#import esp\n")
+    put(board, "main.py.own", "of another time\n")
+    put(board, "main.py", "print('mine')\n")
+    _flash(board)
+    assert [path for path in files_on(board) if ".own" in path] == [
+        "/main.py.own", "/main.py.own1"]  # fmt: skip
+
+
 @pytest.mark.parametrize("of", [0.2, 0.5, 0.9])
 def test_a_restore_never_starts_old_and_new_files(make_board, project, tmp_path, of):
     board, measured = make_board("one"), make_board("measured")
