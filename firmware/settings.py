@@ -55,8 +55,8 @@ SCHEMA = (
      "journal full: wait = no reading until there is room; release = give up the oldest reading "
      "that the broker has acknowledged and the pipeline has not; if there is none, wait"),
     ("store", ("auto", "flash", "files"), 0, 0, "auto",
-     "where messages are kept: flash = the journal region, auto = that where there is one, or else "
-     "files"),
+     "where messages are kept: flash = the journal region, auto = that where there is one, or "
+     "else files"),
     ("command_key", HEX, 32, 128, "",
      "key of remote commands, hexadecimal; without this line one is made; empty: no commands"),
     ("update.key", HEX, 64, 64, "",
