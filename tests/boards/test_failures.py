@@ -338,6 +338,19 @@ def test_a_board_that_gives_no_file_when_it_is_asked_for_one(
         there.read_file("/binascii.py")
 
 
+@pytest.mark.parametrize("code, damaged", [
+    ("x = = 1", True), ("unheard", True), ("import binascii\nbinascii.a2b_base64('abc')", True),
+    ("import sys\nsys.stderr.write('qYH.m')\n1/0", False), ("open('/none')", False),
+    ("raise MemoryError", False),
+])  # fmt: skip
+def test_an_error_that_only_noise_on_the_line_can_make_is_told_as_that(board, code, damaged):
+    with device.Device(board.port) as one, pytest.raises(device.DeviceError) as error:
+        one.doing = "reading its settings"
+        one.run(code)
+    assert str(error.value).startswith(f"The board on {board.port} failed while reading its set")
+    assert ("see to its cable" in str(error.value)) == damaged, error.value
+
+
 @pytest.mark.parametrize("sleeps, says", [
     (0.2, r"answers too slowly while .*: \d bytes in [1-9] s\. .*run the same command again"),
     (0.5, r"answers too slowly while .*: [1-9] s of waiting in all"),

@@ -8,6 +8,7 @@ of resets.
 import ast
 import base64
 import contextlib
+import re
 import shlex
 import struct
 import tempfile
@@ -43,6 +44,8 @@ _WANTED = "try:\n import resets\n resets.by_cable()\nexcept Exception:\n pass"
 
 _STANDS = "the board may stand still at its prompt, until its reset button is pressed"
 
+#: How a board's error begins when bytes have changed on the way.
+_OF_NOISE = ("SyntaxError", "IndentationError", "NameError", "ValueError: incorrect padding")
 _FAILURES = (TransportError, CommandError, serial.SerialException, OSError, struct.error, EOFError)
 
 
@@ -108,6 +111,12 @@ class CannotOpen(BoardError):
 
 class NoPrompt(BoardError):
     """The port can be opened, but no MicroPython answers there."""
+
+
+def _is_damaged(last):
+    """Whether the last line of a board's error can only come of bytes that changed on the way: our
+    programs are whole, so is what they decode, and an error has the name of an exception."""
+    return last.startswith(_OF_NOISE) or not re.match(r"[A-Z]\w+:?( |$)", last)
 
 
 class DeviceError(BoardError):
@@ -238,11 +247,12 @@ class Device:
         try:
             return action()
         except TransportExecError as error:
-            last = error.error_output.strip().splitlines()[-1:]
-            raise DeviceError(
-                f"The board on {self.port} failed while {self.doing}: {plain.line(''.join(last))}",
-                error.error_output,
-            )
+            last = "".join(error.error_output.strip().splitlines()[-1:])
+            text = f"The board on {self.port} failed while {self.doing}: {plain.line(last)}"
+            if _is_damaged(last):
+                text += (". What was sent to it, or what it answered, came damaged: see to its "
+                         "cable, and run the same command again.")  # fmt: skip
+            raise DeviceError(text, error.error_output)
         except _Endless:
             self._lost = True
             raise self._without_end("prints")
