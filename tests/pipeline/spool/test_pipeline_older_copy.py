@@ -174,6 +174,19 @@ def test_a_copy_that_ends_before_what_was_read(restored, tmp_path, count, skip, 
         reader(folder, skipDamaged=skip).latestOffset(end, data_source.ReadAllAvailable())
 
 
+@pytest.mark.parametrize("count", [0, 1])
+def test_the_last_batch_is_asked_for_once_more(restored, count):
+    """Spark does so when it starts: the same is said of a copy that ends before it."""
+    folder, end = restored
+    write(folder, [50] * count, at=100)
+    begin = dict.fromkeys(end, [spool.begin(folder), 0])
+    with pytest.raises(SpoolError, match=ENDS_BEFORE):
+        reader(folder).partitions(begin, end)
+    stream = reader(folder, skipDamaged="true")
+    assert sum(len(rows) for part in stream.partitions(begin, end)
+               for rows in stream.read(part)) == 4 + count  # fmt: skip
+
+
 def test_a_segment_where_a_block_was_is_another_spools(restored):
     """The bridge has begun one at the end of the copy, where the first block came before."""
     folder, _ = restored

@@ -221,3 +221,17 @@ def test_gold_that_went_on_from_an_older_copy_of_its_intents(root):
                          for name in GOLD}, anew=True)  # fmt: skip
     held.finish()
     assert wrong(root) == []
+
+
+@pytest.mark.parametrize("log,version,source", [
+    ("silver", 7, "bronze"), ("bronze", 3, "gaps"), ("gold_minute", 6, "gaps")])  # fmt: skip
+def test_no_sound_commit_is_named_for_columns_of_one_that_only_delta_lake_reads(
+    root, log, version, source
+):
+    """It takes zero bytes within what nobody heeds, and then these columns."""
+    data = of(root, source, 0).read_bytes()
+    assert data.count(b"delta-rs")
+    of(root, log, version).write_bytes(data.replace(b"delta-rs", bytes(8)))
+    assert DeltaTable(str(root / log)).schema() == DeltaTable(
+        str(root / source), version=0).schema()
+    assert [line.partition(": ")[0] for line in wrong(root)] == [str(of(root, log, version))]

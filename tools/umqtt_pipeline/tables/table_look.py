@@ -380,7 +380,7 @@ class TableLook:
             self.found.say(path, f"the log of its table says: {'; '.join(wrong + lacking)}")
         if ours and wrong:
             self._blame(came, f"it says of {file.path}: {'; '.join(wrong)}")
-        if ours and lacking:
+        if ours and lacking and not self._in_doubt():
             self._blame(self._columns, f"it says: {'; '.join(lacking)}, and {file.path} has it")
         if self.name in large.TABLES:
             self.found.refer(self.name, large.referred(footer))
@@ -391,7 +391,7 @@ class TableLook:
         wrong, folder = [], file.path.rpartition("/")[0].removeprefix(f"{PARTITION}=")
         if file.size != size:
             wrong.append(f"{file.size} bytes, and it has {size}")
-        if self._is_named(self._columns):  # which may give days and ends another type
+        if self._in_doubt():  # the columns may give days and ends another type
             return wrong
         if (file.day or "") != folder:
             wrong.append(f"the day {file.day}, and it lies in {folder}")
@@ -403,6 +403,12 @@ class TableLook:
         if version is None:
             version = max(self._named, default=-1)
         return version in self._named and version > self._checkpoint
+
+    def _in_doubt(self):
+        """Whether readers may take the columns from a commit that is named as wrong: Delta Lake
+        may take what is no JSON to others."""
+        since = -1 if self._columns is None else self._columns
+        return any(version >= max(since, self._checkpoint + 1) for version in self._named)
 
     def _blame(self, version, why):
         """The log is wrong, by the commit of a version (None: it is gone), unless that is named:
