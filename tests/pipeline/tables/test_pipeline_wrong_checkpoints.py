@@ -2,6 +2,7 @@
 `verify` names that file and no sound one, and what it says to do mends it."""
 
 import json
+import random
 import shutil
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import test_pipeline_checkpoints
 from deltalake import DeltaTable
-from test_pipeline_checkpoints import NEW, OLD, THERE, checkpoint, hint, wrong
+from test_pipeline_checkpoints import NEW, OLD, THERE, as_read, checkpoint, hint, wrong
 from umqtt_pipeline.ingest.ledger import ready
 from umqtt_pipeline.spool.files import SpoolError
 
@@ -208,3 +209,61 @@ def test_the_newest_commit_is_one_version_too_late(root, tmp_path):
     path.rename(tmp_path / path.name)
     ready(root)
     assert wrong(root) == [] and len(DeltaTable(str(root / "silver")).file_uris()) == 4
+
+
+# -- checkpoints before which the commits are not all there ---------------------------------------
+
+
+@pytest.fixture(params=[OLD, OLD + 1])
+def cleaned(root, request):
+    """Delta Lake has removed the commits before the older checkpoint, as after a month, or that
+    one's, too."""
+    for path in sorted((root / "silver/_delta_log").glob("*.json"))[: request.param]:
+        path.unlink()
+    assert wrong(root) == []
+    return root
+
+
+def test_a_flip_in_the_older_checkpoint_has_nobody_remove_the_newer(cleaned):
+    """It is the newer by which readers go."""
+    choose, path, told = random.Random(11), checkpoint(cleaned, OLD), 0
+    raw, newest = path.read_bytes(), checkpoint(cleaned)
+    for _ in range(60):
+        at, bit = choose.randrange(len(raw)), choose.randrange(8)
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 1 << bit]) + raw[at + 1 :])
+        lines = wrong(cleaned)
+        told += bool(lines)
+        assert {line.partition(": ")[0] for line in lines} <= {str(path)}, (at, bit, lines)
+    assert told > 12 and newest.exists()
+
+
+def test_a_flip_in_the_newer_checkpoint_has_nobody_remove_the_older(cleaned):
+    choose, path, told = random.Random(12), checkpoint(cleaned), 0
+    raw, removed = path.read_bytes(), 0
+    whole = as_read(cleaned / "silver", path)
+    for _ in range(60):
+        at, bit = choose.randrange(len(raw)), choose.randrange(8)
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 1 << bit]) + raw[at + 1 :])
+        lines = wrong(cleaned)
+        told += bool(lines)
+        for line in lines:
+            assert line.startswith((f"{path}: ", f"{checkpoint(cleaned, OLD)}: ")), (at, bit, line)
+            if "remove it" in line:
+                assert line.startswith(f"{path}: ")
+                removed += 1
+        assert lines or as_read(cleaned / "silver", path) == whole, (at, bit)
+    assert told > 12 and removed > 6
+
+
+def test_a_copy_of_an_older_checkpoint_in_the_place_of_a_later_one(made, tmp_path):
+    """The log is cleaned below it; the newest is whole."""
+    shutil.copytree(made, root := tmp_path / "tables")
+    log = root / "silver/_delta_log"
+    early, newest = checkpoint(root, 1), hint(root).read_bytes()
+    DeltaTable(str(root / "silver"), version=1).create_checkpoint()
+    hint(root).write_bytes(newest)
+    shutil.copy(early, checkpoint(root, OLD))
+    for path in (early, *sorted(log.glob("*.json"))[:OLD]):
+        path.unlink()
+    (line,) = wrong(root)
+    assert line.startswith(f"{checkpoint(root, OLD)}: ") and "remove neither" in line, line

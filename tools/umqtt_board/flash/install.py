@@ -31,6 +31,7 @@ STAYING = ("/settings.json", "/state.json")  # when they are not given anew
 OURS = "/lib/umqtt_min"  # a folder in which nobody else keeps files
 UPDATES = "/sets"  # which set from over the air is in force: none is after this
 RECORD = "/installed.json"  # what we put on the board, so that an update can take it away again
+SHORT = 16  # letters of a digest in it
 BLOCK = 4096
 ENOSPC = 28
 _FULL = (
@@ -137,6 +138,7 @@ class Plan:
     hides: bool = False  # a folder in the filesystem, be it empty, that hides the library in there
     same: int = 0
     cut: bool = False  # an earlier run ended before main.py was in place and alone
+    stopped: bool = False  # the same, or there is no main.py
 
     @property
     def nothing_to_do(self):
@@ -190,8 +192,10 @@ def plan(device, items, image=None):
     recorded, coming, present = _listed(device)
     result.remove = stale + _leftovers(device, items, recorded, present)
     result.remains = _remains(device, items, recorded, coming, mixed)
-    result.own = _own(device, result.rename, recorded, {
-        MAIN: (there[MAIN] and MAIN or off and OFF), BOOT: there.get(BOOT) and BOOT})  # fmt: skip
+    main = (MAIN, there[MAIN]) if there[MAIN] else (OFF, off)
+    places = {} if mixed else {MAIN: main, BOOT: (BOOT, there.get(BOOT))}  # kept before that
+    result.own = _own(device, result.rename, recorded, places)
+    result.stopped = result.cut or not there[MAIN]
     if image:
         result.rom = None if romfs.holds(device, image) else image
         result.hides = bool(device.value(_EXISTS.format(path=OURS)))
@@ -199,14 +203,16 @@ def plan(device, items, image=None):
 
 
 def record_item(items):
-    """The file on the board that lists what was installed."""
-    paths = sorted(item.path for item in items if item.path not in STAYING)
-    return Item(RECORD, json.dumps(paths).encode())
+    """The file on the board that lists what was installed, with a digest of what somebody may put
+    in the place of."""
+    there = {item.path: digest(item.data)[:SHORT] if item.path in (MAIN, BOOT) else ""
+             for item in items if item.path not in STAYING}  # fmt: skip
+    return Item(RECORD, json.dumps(there, sort_keys=True).encode())
 
 
 def _listed(device):
-    """Paths on the board: (what was installed, what a flash was bringing that was cut, what lies
-    where only files of ours do)."""
+    """Paths on the board: (what was installed, with digests; what a flash was bringing that was
+    cut; what lies where only files of ours do)."""
     told = device.value(f"""
 import json
 {_LIST}
@@ -218,7 +224,9 @@ def _read(path):
         return []
 print((_read({RECORD!r}), _read({RECORD!r} + '.new'), _list({OURS!r}) + _list({UPDATES!r})))
 """)
-    return [{path for path in paths if isinstance(path, str)} for paths in told]
+    recorded, coming, present = told
+    recorded = recorded if isinstance(recorded, dict) else dict.fromkeys(map(str, recorded), "")
+    return recorded, set(map(str, coming)), set(map(str, present))
 
 
 def _leftovers(device, items, recorded, present):
@@ -227,24 +235,25 @@ def _leftovers(device, items, recorded, present):
     hiding = {path[:-4] + ".py" for path in wanted if path.endswith(".mpy")}
     hiding = {path for path, content in hashes(device, hiding).items() if content}
     aside = {path + ".new" for path in wanted}
-    return sorted((present | recorded | hiding) - wanted - aside - set(STAYING))
+    return sorted((present | set(recorded) | hiding) - wanted - aside - set(STAYING))
 
 
 def _remains(device, items, recorded, coming, mixed):
-    """What a flash that was cut has left of files that neither was there before nor comes now:
-    aside, or in force already if it was `mixed`."""
-    left = sorted(coming - recorded - {item.path for item in items} - set(STAYING))
+    """What a flash that was cut has left of files that do not come now: aside, or in force already
+    if it was `mixed` and nothing was there before."""
+    left = sorted(coming - {item.path for item in items} - set(STAYING))
     there = hashes(device, [each for path in left for each in (path, path + ".new")])
     return [path + ".new" if there[path + ".new"] else path for path in left
-            if there[path + ".new"] or mixed and there[path]]  # fmt: skip
+            if there[path + ".new"] or mixed and there[path] and path not in recorded]
 
 
 def _own(device, rename, recorded, places):
-    """(Where it lies, its name) of each main.py and boot.py that is to be replaced, and that no
-    installation has put there. places: {name: where it lies, None if it is not there}"""
-    return [(places[item.path], item.path) for item in rename
-            if places.get(item.path) and item.path not in recorded
-            and device.value(_SAYS_SOMETHING.format(path=places[item.path]))]  # fmt: skip
+    """(Where it lies, its name) of each main.py and boot.py that is to be replaced, and that is
+    not what an installation has put there. places: {name: (where it lies, its digest)}"""
+    own = [(places[item.path][0], item.path) for item in rename if item.path in places
+           and places[item.path][1] and places[item.path][1][:SHORT] != recorded.get(item.path)]
+    return [(place, name) for place, name in own
+            if device.value(_SAYS_SOMETHING.format(path=place))]  # fmt: skip
 
 
 def carry_out(device, todo, progress):
@@ -260,18 +269,20 @@ def carry_out(device, todo, progress):
             if f"OSError: {ENOSPC}" not in error.traceback and "ENOSPC" not in error.traceback:
                 raise
             _give_up(device, todo)
-        # Nor does boot.py, which runs without main.py, find others than its own files.
-        device.run(f"import os\nopen({MIXED!r}, 'w').close()")
         kept = {name: device.value(f"{_KEEP}\nprint(repr(_keep({place!r}, {name!r})))")
                 for place, name in _own_now(todo)}  # fmt: skip
-        device.run(f"import os\ntry:\n os.rename({BOOT!r}, {BOOT_OFF!r})\nexcept OSError:\n "
-                   "pass")  # fmt: skip
+        # Nor does boot.py, which runs without main.py, find others than its own files.
+        device.run(f"import os\nopen({MIXED!r}, 'w').close()\ntry:\n os.rename({BOOT!r}, "
+                   f"{BOOT_OFF!r})\nexcept OSError:\n pass")  # fmt: skip
         if todo.rom:
             # With main.py away nothing starts from a ROMFS that a cut has left half written.
             romfs.write(device, todo.rom, progress)
         _put_in_force(device, todo)
         allow_main(device, *(any(item.path == path for item in todo.rename)
                              for path in (MAIN, BOOT)))  # fmt: skip
+    if todo.stopped:  # a flash that was cut may have kept some, and said nothing any more
+        there = hashes(device, [name + ".own" for name in (MAIN, BOOT)])
+        kept = {name: name + ".own" for name in (MAIN, BOOT) if there[name + ".own"]} | kept
     return kept
 
 

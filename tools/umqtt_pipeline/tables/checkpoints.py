@@ -12,6 +12,8 @@ checkpoint has no check value. As long as the commits are there that it sums up,
 import json
 import re
 from collections import Counter
+from itertools import islice
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,6 +35,7 @@ ACTIONS = {
 #: what else a checkpoint may hold, and of a file
 _MORE, _PARSED = {"sidecar", "checkpointMetadata"}, {"stats_parsed", "partitionValues_parsed"}
 UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError)
+SOME = 20  #: files that are read to know which of two checkpoints is right
 HINT = "_last_checkpoint"  #: the file that says which checkpoint is the newest
 
 
@@ -163,12 +166,13 @@ class Look:
     kept     State of the version `until`, the same
     wrong    [(name, why)] of what is damaged, with what to do
     strays   whether readers may take a file that does not belong there, which is in `wrong`
+    unsure   whether the newest and the one before it do not agree, and either may be wrong
     other    whether the commit that makes the table is of another one, by the newest checkpoint
     bytes    how many were read
     """
 
     def __init__(self, storage, log, names, until=None):
-        self._storage, self._log = storage, log
+        self._storage, self._log, self._table = storage, log, log.rpartition("/")[0]
         of = {form: [(int(told[1]), name) for name in names
                      if (told := form.fullmatch(name.removeprefix(f"{log}/")))]
               for form in (NAME, _OTHER, _SUMMARY)}  # fmt: skip
@@ -177,13 +181,18 @@ class Look:
         self._left, self.state, self.wrong, self.bytes = dict(self._names), None, [], 0
         self._until, self.kept, self._last, self.strays = until, None, None, False
         self._judged, self.other, self._doubted = [], False, False
+        self.unsure = False
+        self._pairs = []  # (name, why) of those that a later one does not agree with
+        self._seed = None  # version of the checkpoint that `state` begins with; None: the table's
         self._numbers = {}  # of batches, as the commits say them that are whole
         self._known = False  # whether the commits tell what the newest checkpoint has to say
 
     def take(self, version, told):
         """The (kind, content) of the commit of a version; None if it is missing or damaged."""
         if not version and told is not None:
-            self.state = State()
+            self.state, self._seed = State(), None
+        elif self._last is None and version - 1 in self._left:  # the log is cleaned up to there
+            self._look(version - 1, self._left.pop(version - 1))
         try:
             if told is None:
                 self.state = None
@@ -226,6 +235,7 @@ class Look:
                 whole = False
             if whole or not by_commits:
                 self._say(version, why, whole)
+        self.wrong += () if self._doubted or self.other else self._pairs
         self._look_at_hint(known and not self.other)
 
     def sums_up(self, version):
@@ -257,12 +267,11 @@ class Look:
         try:
             data = self._storage.read(name)
             self.bytes += len(data)
-            held = read(data)
-            if known and not newest:
+            held, found = read(data), State()
+            if known and not newest and self._seed is None:
                 had = {(path, told.get("size")) for path, told in self.state.added.items()}
                 wrong = ["the names and bytes of files"] if paths(held) != had else []
             else:
-                found = State()
                 found.take(actions(held))
                 wrong = differences(self.state, found) if known else []
             repeated = twice(held)
@@ -271,14 +280,53 @@ class Look:
         except UNREADABLE as error:
             self._judged.append((version, f"it cannot be read ({_words(error)})", False, known))
             return
-        if repeated or wrong:
-            first, *more = repeated or wrong
-            why = f"it does not say what the commits up to it say: {first}"
-            why += f" and {len(more)} more" if more else ""
-            self._judged.append((version, why, not repeated, known))
-            self.other = self.other or not repeated and newest and _is_other(self.state, found)
-        elif not known:
-            self.state = found
+        if repeated or not wrong:
+            if repeated:
+                self._judge(version, repeated, known, by_commits=False)
+            elif not known:
+                self.state, self._seed = found, version
+        elif self._seed is None or self._lacks(found) and not self._lacks(self.state, found):
+            self._judge(version, wrong, known)
+            self.other = self.other or newest and _is_other(self.state, found)
+        else:
+            self._disagree(version, wrong, found)
+
+    def _judge(self, version, wrong, known, by_commits=True):
+        first, *more = wrong
+        why = f"it does not say what the commits up to it say: {first}"
+        why += f" and {len(more)} more" if more else ""
+        self._judged.append((version, why, by_commits, known))
+
+    def _lacks(self, state, other=None):
+        """Whether there is a file that a State has, and `other` (None: what the commits say) has
+        not, which is not there as the State says: that State is wrong. Some of them are looked
+        at."""
+        other = self.state if other is None else other
+        apart = ((path, told.get("size")) for path, told in state.added.items()
+                 if told.get("size") != other.added.get(path, {}).get("size"))  # fmt: skip
+        return not all(self._is_there(*each) for each in islice(apart, SOME))
+
+    def _is_there(self, path, size):
+        try:
+            return len(self._storage.read(f"{self._table}/{unquote(path)}")) == size
+        except (OSError, ValueError):
+            return False
+
+    def _disagree(self, version, wrong, found):
+        """A checkpoint does not say what the one before it and the commits after that say. The
+        commits that it sums up are not all there, or one is damaged, so the one before it may be
+        wrong; from here on this one counts."""
+        name = self._names[self._seed]
+        why = ("it and the commits after it do not say what the checkpoint of version "
+               f"{version} says: {wrong[0]}")  # fmt: skip
+        why += f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        if self._lacks(self.state, found) and not self._lacks(found):
+            why += "; that one is right, readers need this one for earlier versions alone"
+        else:
+            why += ". One of the two is damaged: put both back as they were, and remove neither"
+        self._pairs.append((name, why))
+        self.unsure = version == self.newest
+        self.state, self._seed = found, version
 
     def _look_at_later(self, version, name):
         """A checkpoint of a version that is newer than all commits: it is a stray one, unless it

@@ -96,8 +96,8 @@ class Decided:
         cut = self.first is None and log.first and log.checkpoints.sums_up(version)
         expected = number if cut or not version else self.last + 1
         if not version:
-            log.misplaced(path, version, "it does not make this log, as the first commit of it "
-                                         "does: that one is lost")  # fmt: skip
+            log.misplaced(path, version, f"it is {self.what} {number}, and what makes this log, "
+                                         "whose place it has, is lost")  # fmt: skip
         elif expected < number:
             self._lost.append((expected, number))
             known = {version - 1} & log.named or version in log.behind_gaps

@@ -39,6 +39,7 @@ class TableLook:
         self._came, self._replaced = {}, {}
         self._what = "batch" if name in ALL else "intent"
         self._misplaced = []  # paths that are named because files are in the place of others
+        self._unsure = False  # the newest checkpoint may be wrong, and nobody can tell
         self._misread = False  # readers take a checkpoint that is wrong, or a stray one
         self._named = set()  # versions whose commit is named
         self._checkpoint = -1  # version of the newest checkpoint
@@ -133,6 +134,7 @@ class TableLook:
             log.named.add(version)
         self._tell_what_to_do(log, of, strange)
         log.say()
+        self._unsure = log.checkpoints.unsure
         self._misread = log.checkpoints.newest_is_wrong() or log.checkpoints.strays
         self._named = log.named
         self._checkpoint = -1 if log.checkpoints.newest is None else log.checkpoints.newest
@@ -229,6 +231,8 @@ class TableLook:
         version, path = log.last
         wrong = version in log.named | log.behind_gaps
         if not wrong or version <= (log.checkpoints.newest or 0):
+            return False
+        if log.first and not log.checkpoints.sums_up(log.first):  # what makes the table is gone
             return False
         number = max((number for at, number in of.items() if at < version), default=-1)
         for each in self.decided:
@@ -416,7 +420,8 @@ class TableLook:
         if self._is_named(version):
             return
         end = f"{self._checkpoint:020d}.checkpoint.parquet" if self._checkpoint >= 0 else ""
-        if version is not None and version not in self._named:
+        summed_up = self._unsure and version is not None and version <= self._checkpoint
+        if version is not None and version not in self._named and not summed_up:
             end = f"{version:020d}.json"
         self._log_wrong.setdefault(f"{self.path}/_delta_log/{end}", []).append(why)
 
