@@ -173,7 +173,7 @@ def test_who_is_pushed_out_may_close_its_side_much_later(answered, tmp_path):
     """As a program that does not read: the broker has ended the connection long before."""
     frames = sorted(frame for talk in duel(5, answered) for frame in talk.wrapped())
     [told] = kit.findings(frames, tmp_path)
-    assert (told["finding"], told["client_id"]) == ("clients push each other out", "dev1")
+    assert (told["finding"], told["who"]) == ("clients push each other out", "dev1")
 
 
 @pytest.mark.parametrize("early", [1, 3, 50])

@@ -132,9 +132,10 @@ def test_a_broker_is_found_also_if_the_capture_has_one_side(side, tmp_path):
 
 
 WRONG = {
-    "PUBLISH before CONNACK": (kit.publish("a"), "MQTT-3.2.0-1"),
+    "PUBLISH before CONNACK": (kit.publish("a") + kit.connack(), "MQTT-3.2.0-1"),
     "SUBSCRIBE": (kit.connack() + kit.subscribe(1, ("a", 0)), "MQTT 3.1.1, 2.2.1"),
-    "PINGREQ behind SUBACK": (kit.suback(1, 0) + kit.PINGREQ, "MQTT 3.1.1, 2.2.1"),
+    "PINGREQ behind SUBACK": (kit.connack() + kit.suback(1, 0) + kit.PINGREQ,
+                              "MQTT 3.1.1, 2.2.1"),
 }
 
 
