@@ -26,12 +26,14 @@ def storm(times, every, name="dev1"):
             .segment(1, flags=kit.FIN | kit.ACK) for k in range(times)]  # fmt: skip
 
 
-def duel(times):
-    """Two clients with one id: the broker closes the one when the other one comes."""
+def duel(times, answered=0):
+    """Two clients with one id: the broker closes the one when the other one comes, and that closes
+    its side so many seconds later."""
     talks = [opened((f"10.0.0.{2 + k % 2}", 40_000 + k), 2 * k) for k in range(times)]
     for k, talk in enumerate(talks[:-1]):
         talk.now = kit.START + (2 * k + 2) * 10**9 + 5 * 10**6
-        talk.segment(1, flags=kit.FIN | kit.ACK).segment(0, flags=kit.FIN | kit.ACK)
+        talk.segment(1, flags=kit.FIN | kit.ACK).wait(answered)
+        talk.segment(0, flags=kit.FIN | kit.ACK)
     return talks
 
 
@@ -164,6 +166,14 @@ def test_of_a_capture_without_what_clients_send_no_slow_handshake_is_told(silent
     frames = sorted((time, tcp) for talk in talks for time, tcp in talk.close().wrapped()
                     if tcp[26:30] == b"\x0a\0\0\1")
     assert kit.findings(frames, tmp_path) == []
+
+
+@pytest.mark.parametrize("answered", [0.5, 1.5, 30])
+def test_who_is_pushed_out_may_close_its_side_much_later(answered, tmp_path):
+    """As a program that does not read: the broker has ended the connection long before."""
+    frames = sorted(frame for talk in duel(5, answered) for frame in talk.wrapped())
+    [told] = kit.findings(frames, tmp_path)
+    assert (told["finding"], told["who"]) == ("clients push each other out", "dev1")
 
 
 @pytest.mark.parametrize("early", [1, 3, 50])

@@ -68,3 +68,23 @@ def test_frames_that_changed_places_cost_no_latency(tmp_path):
     assert None not in [f["latency_ms"] for f in found["flows"]]
     [row] = found["connections"]
     assert None not in [row[n] for n in ("handshake_ms", "connack_ms", "longest_silence_s")]
+
+
+def test_without_the_clients_syn_nobody_knows_how_long_it_was_to_connect(tmp_path):
+    frames = talk(0.03).wrapped()
+    for lost, known in ((0, True), (1, False), (2, False)):
+        [row] = read(frames[lost:], tmp_path)["connections"]
+        assert (row["handshake_ms"] is not None) == known, lost
+        assert row["connack_ms"] is not None and row["longest_silence_s"] is not None
+
+
+@pytest.mark.parametrize("keep_alive, begins", [(10, True), (0, False)])
+def test_a_silence_that_was_not_measured_is_not_told(keep_alive, begins, tmp_path):
+    """The capture lacks CONNECT, or that asks for no keep alive."""
+    made = kit.Talk(step=10**6).open().client(kit.connect(keep_alive=keep_alive))
+    made.broker(kit.connack())
+    for ident in (1, 2, 3):
+        made.wait(2).client(kit.publish("a", b"x", 1, ident)).broker(kit.ack(4, ident))
+    frames = made.close().wrapped()
+    [row] = read(frames[5:] if begins else frames, tmp_path)["connections"]
+    assert row["client_packets"] >= 3 and row["longest_silence_s"] is None

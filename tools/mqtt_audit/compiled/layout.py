@@ -99,7 +99,7 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1 guessed:u1")
 #: HAS_KEEP_ALIVE if the keep alive is there, too. agreed: keep_alive is for sure what holds: that
 #: of CONNECT or, in MQTT 5, what CONNACK has of it. imposed: it is a Server Keep Alive. spoilt:
 #: from this frame on its bytes may be others than were sent; 0: from none. rtt: from SYN to the
-#: client's next segment, about a round trip.
+#: client's next segment, about a round trip. begun: BEGUN or BEGUN_ACK, 0: without SYN.
 #: ping_heard, asked_heard: when the broker had acknowledged PINGREQ, CONNECT; 0: not known.
 #: ping_waited: how long it could have answered since, up to what it sent instead.
 #: owed...: a silence after which the broker should have closed, and the packet that ended it; it
@@ -120,6 +120,7 @@ CONN = _rows(
     "silences:i4 longest:i8 spoilt:i8 tears:i4 torn:i4 settled:u1 doubled:u1 replayed:u1 "
     "belated:u1 lag:i8 fields:u1"
 )
+BEGUN_ACK, BEGUN = 1, 2  #: CONN.begun: by SYN with ACK, by the client's SYN
 LATE, LATE_FAR = 1, 2
 SHIFT = SECOND // 1000  #: STREAM.delay from which on times of the connection are not known
 HAS_FLAGS, HAS_KEEP_ALIVE = 1, 2  #: CONN.fields

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ..compiled.layout import (
     AUTH,
+    BEGUN,
     END_OPEN,
     HAS_FLAGS,
     HAS_KEEP_ALIVE,
@@ -70,8 +71,8 @@ PACKETS = pa.unify_schemas([_schema(
     "retain:b packet_id:i4 topic:s payload_length:i8 damaged:b"
 ), BODY])  # fmt: skip
 CONNECTIONS = _schema(
-    "connection:i8 file:s frame:i8 client:s broker:s first:t last:t begun:b protocol:s "
-    "client_id:s "
+    "connection:i8 file:s frame:i8 client:s broker:s first:t last:t closed:t begun:b "
+    "protocol:s client_id:s "
     "clean_session:b keep_alive:i4 session_present:b return_code:i2 ended:s disconnect:b why:s "
     "unseen:s websocket:b tls_version:s tls_server_name:s tls_ja3:s tls_ja4:s "
     "handshake_ms:f connack_ms:f pings:i4 longest_silence_s:f "
@@ -397,7 +398,7 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files, t
         **places(conns["id"], files),
         **dict(_peaks(conns, ways, files)),
         "handshake_ms": numbers((conns["asked_at"] - conns["first"]) / 1e6, pa.float64(),
-                                unknown | (conns["begun"] == 0) | ~shook),
+                                unknown | (conns["begun"] < BEGUN) | ~shook),
         "connack_ms": numbers((conns["acked_at"] - conns["asked_at"]) / 1e6, pa.float64(),
                               unknown | unanswered | ~answered
                               | (conns["acked_at"] < conns["asked_at"])),
@@ -405,6 +406,7 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files, t
         "broker": pa.array([broker for _, broker in ends], pa.string()),
         "first": times(conns["first"]),
         "last": times(conns["last"]),
+        "closed": times(conns["closed"], conns["closed"] == 0),
         "begun": pa.array(conns["begun"] > 0),
         "protocol": pa.array(said, pa.string()),
         "client_id": pa.array(clients, pa.string()),

@@ -147,10 +147,11 @@ def in_step(conns, ways):
 
 def longest(conns, ways):
     """(the longest silence of each connection's client in ns, with that before its end; of which
-    it is known)."""
+    it is known: if any was measured)."""
     timed = _keeps(conns, ways) & _watched(conns, ways)
     last = np.where(timed, _until(conns) - conns["last_client"], 0)
-    return np.maximum(conns["longest"], last), (conns["belated"] == 0) & in_step(conns, ways)
+    known = (timed | (conns["longest"] > 0)) & (conns["belated"] == 0)
+    return np.maximum(conns["longest"], last), known & in_step(conns, ways)
 
 
 def _violations(conns, ways):

@@ -145,7 +145,8 @@ def _pushed(found):
     ends = pa.array(["FIN by broker", "RST by broker"])
     ended = found.yes(pc.is_in(found.table["ended"].cast(pa.string()), ends))
     before, after = some[:-1], some[1:]
-    first, last = found.first[after], found.last[before]
+    closed = _numbers(found.table["closed"], -1)
+    first, last = found.first[after], np.where(closed < 0, found.last, closed)[before]
     out = ((key[before] == key[after]) & ended[before] & (first <= last)
            & (last <= first + SECOND))  # fmt: skip
     after = after[out]

@@ -8,6 +8,8 @@ a CONNECT.
 from ..compiled.jit import inlined, kernel, wide
 from ..compiled.layout import (
     ACK,
+    BEGUN,
+    BEGUN_ACK,
     COPY,
     END_FIN_CLIENT,
     END_FIN_SERVER,
@@ -51,7 +53,8 @@ def _new_connection(st, pair, seg, server):
     c["pair"], c["server"], c["end"], c["last_client"] = pair, server, END_OPEN, seg["time"]
     c["id"] = st.n[N_FILE] << 32 | seg["frame"]
     c["first"] = c["last"] = seg["time"]
-    c["begun"] = seg["flags"] & SYN > 0
+    if seg["flags"] & SYN:
+        c["begun"] = BEGUN_ACK if seg["flags"] & ACK else BEGUN
     for k in range(2):
         st.streams[2 * conn + k]["head"] = st.streams[2 * conn + k]["alias_max"] = -1
         for i in range(REMEMBERED):
