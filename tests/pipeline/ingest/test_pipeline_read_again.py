@@ -1,14 +1,19 @@
 """Tables, the reader's file in a spool and Spark's checkpoint of different times, as where an
 older copy of some of them was put back: nothing is lost in silence, and nothing comes twice."""
 
+import re
 import shutil
 
 import pytest
+from click.testing import CliRunner
 from pipeline_kit import NOON, fill, publish, senml
 from pipeline_tables import ingest, numbers
+from umqtt_pipeline import commands
 from umqtt_pipeline.ingest.query import Runner
+from umqtt_pipeline.spool import consumers
 from umqtt_pipeline.spool.files import SpoolError
 from umqtt_pipeline.spool.writer import SpoolWriter
+from umqtt_pipeline.tables.storage import place
 
 
 def gone(spool, first, count):
@@ -76,6 +81,36 @@ def test_tables_that_lack_what_was_deleted_are_refused_by_what_they_know_themsel
     assert numbers(root) == list(range(1, 9))
     ingest(spark, spool, root, skip_damaged=True)
     assert numbers(root)[:8] == list(range(1, 9)) and numbers(root)[-1] == 160
+
+
+def test_verify_notes_what_is_an_older_copy(spark, tmp_path):
+    """Of the tables, or of the spool; nothing in them is damaged."""
+    spool, root, old = tmp_path / "spool", tmp_path / "tables", tmp_path / "old"
+    for first in (1, 9):
+        fill(spool, [publish(senml(n)) for n in range(first, first + 8)])
+        consumers.claim(spool, "ingest", place(str(root)), lambda other: True)  # as the command
+        ingest(spark, spool, root)
+        assert verified(root, spool) == []
+        if first == 1:
+            shutil.copytree(tmp_path, old, ignore=shutil.ignore_patterns("old"))
+    newer = tmp_path / "newer"
+    for name, says in (("tables", "its reader has had more of it than is in the tables in"),
+                       ("spool", "ends at .*, and was read up to .* older copy")):  # fmt: skip
+        (tmp_path / name).rename(newer)
+        shutil.copytree(old / name, tmp_path / name)
+        (note,) = verified(root, spool)
+        assert note.startswith(str(spool)) and re.search(says, note), note
+        shutil.rmtree(tmp_path / name)
+        newer.rename(tmp_path / name)
+    assert verified(root, spool) == []
+
+
+def verified(root, spool):
+    """What verify prints but for the last line; its status is 0."""
+    done = CliRunner().invoke(commands.main, ("verify", "--tables", str(root), "--spool",
+                                              str(spool)))  # fmt: skip
+    assert done.exit_code == 0, done.output
+    return [line for line in done.stdout.splitlines() if not line.endswith("nothing damaged")]
 
 
 def test_tables_that_were_being_read_again_are_not_refused(spark, tmp_path):

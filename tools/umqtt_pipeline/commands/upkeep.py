@@ -148,6 +148,7 @@ def verify(tables, spools):
     status 1, and a line for each file, if bits have flipped or files are gone. Ingest may run
     meanwhile."""
     from ..gold.schema import MADE
+    from ..ingest import agreement
     from ..ingest.ledger import finished, state_files
     from ..spool import logs
     from ..spool.files import SpoolError
@@ -168,6 +169,8 @@ def verify(tables, spools):
             found = verifying.verify(tables, lambda: state_files(tables),
                                      lambda intent: finished(tables, intent, places),
                                      {**ALL, **MADE})  # fmt: skip
+            if spools and not found.wrong:
+                found.notes += agreement.apart(tables, spools)
         with progress.Watch(None, "verify", doing="spools") as watch:
             looks = (logs.verify(spool, found.notes) for spool in spools)
             for size, wrong in (each for look in looks for each in look):

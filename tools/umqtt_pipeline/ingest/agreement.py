@@ -9,8 +9,10 @@ import json
 import logging
 import shutil
 
-from ..spool import consumers, logs
+from ..spool import consumers, logs, offsets
 from ..spool.files import SpoolError
+from . import ledger
+from .ledger import place
 
 log = logging.getLogger("umqtt.ingest")
 
@@ -41,6 +43,22 @@ def reach(ingest, consumer, folders, skip_damaged):
             again = True
     if again:
         shutil.rmtree(ingest.checkpoint, ignore_errors=True)
+
+
+def apart(root, folders):
+    """What `verify` notes of spools that do not go with the tables below `root`: sentences. One of
+    the two may be an older copy, and ingest, which knows more, would say so. Raises SpoolError."""
+    places, found = ledger.newest(root)["places"], []
+    for key, folder in logs.by_id(folders).items():
+        end, at = logs.extent(folder, True)[1], places.get(key, -1)
+        ends = [each.get(key, ()) for each in consumers.committed(folder, place(root))]
+        if at >= end:
+            found.append(f"{folder} ends at {end}, and was read up to {at}, by the tables in "
+                         f"{root}. {offsets.COPY}")  # fmt: skip
+        elif any(len(each) >= 5 and at < each[2] for each in ends):
+            found.append(f"{folder}: its reader has had more of it than is in the tables in {root}"
+                         ". The next ingest reads it again, or says what is deleted")
+    return found
 
 
 def _behind(ingest, consumer, key, folder, begin, resumes, skip_damaged):
