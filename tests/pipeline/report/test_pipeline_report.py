@@ -1,12 +1,14 @@
 """The fleet report tells the truth, and its plots can be read: on a wide screen and on a phone."""
 
 import datetime
+import warnings
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 from pipeline_kit import EPOCH, NOON, senml, topic
 from pipeline_tables import put
@@ -223,3 +225,16 @@ def test_letters_that_no_plot_can_draw_are_escaped(name, shown, recwarn):
     plots.svg(figure)
     assert figure.axes[0].get_title(loc="left") == shown
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_time_axis_has_few_ticks_whatever_the_span(width):
+    """From seconds to twenty years; what matplotlib warns of would stand in a command's output."""
+    seconds = 90
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        while seconds < 20 * 366 * 86_400:
+            axis = Figure(figsize=(width, 3)).subplots()
+            plots._times(axis, pa.array([at(0), at(seconds)]), width)
+            assert 2 <= len(axis.get_xticks()) <= 12, seconds
+            seconds *= 1.19

@@ -13,7 +13,15 @@ import pyarrow.compute as pc
 
 matplotlib.use("Agg")
 from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: E402
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter  # noqa: E402
+from matplotlib.dates import (  # noqa: E402
+    DAILY,
+    HOURLY,
+    MINUTELY,
+    MONTHLY,
+    SECONDLY,
+    AutoDateLocator,
+    ConciseDateFormatter,
+)
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.font_manager import findfont, get_font  # noqa: E402
 from matplotlib.lines import Line2D  # noqa: E402
@@ -71,6 +79,9 @@ def _span(minutes):
 def _times(axis, minutes, width):
     """The time axis: UTC, with no more of the date than is needed."""
     places = AutoDateLocator(tz=datetime.UTC, minticks=3, maxticks=9 if width == WIDE else 5)
+    for unit, widest in ((SECONDLY, 60), (MINUTELY, 60), (HOURLY, 24), (DAILY, 28), (MONTHLY, 12)):
+        # Between two units it has no step that is wide enough for so few ticks, and warns.
+        places.intervald[unit] = [*places.intervald[unit], widest]
     axis.set_xlim(*_span(minutes))
     axis.xaxis.set_major_locator(places)
     axis.xaxis.set_major_formatter(ConciseDateFormatter(places, tz=datetime.UTC))
