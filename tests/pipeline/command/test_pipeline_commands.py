@@ -169,6 +169,8 @@ function in foreach batch sink. Reason: Return Message: Traceback (most recent c
      "given up: java.io.IOException: No space left on device"),
     (BATCH_FAILED % "OSError: [Errno 28] No space left on device: '/t/silver/a'", 1,
      "given up: OSError: [Errno 28] No space left on device: '/t/silver/a'"),
+    (BATCH_FAILED % "FileNotFoundError: [Errno 2] No such file or directory: '/t/silver/a.parquet'",
+     1, "`umqtt-pipeline verify` says what is missing in the tables"),
     ("[OTHER] Something else\nmore", 1, "given up: [OTHER] Something else"),
     (BATCH_FAILED % "ValueError: day is out of range", 1, "given up: ValueError: day is out of"),
     (BATCH_FAILED % "pyspark.errors.exceptions.captured.AnalysisException: [PATH_NOT_FOUND] x", 1,

@@ -226,4 +226,7 @@ def _failed(error, version):
         package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
         return Problem("this Spark cannot read Kafka: add "
                        f"--conf spark.jars.packages={package}")  # fmt: skip
-    return click.ClickException(f"the query failed and was given up: {failures.why(text)}")
+    why = failures.why(text)
+    if "No such file or directory: " in why and ".parquet" in why:
+        why += ". `umqtt-pipeline verify` says what is missing in the tables, and whose log says so"
+    return click.ClickException(f"the query failed and was given up: {why}")
