@@ -228,5 +228,5 @@ def _failed(error, version):
                        f"--conf spark.jars.packages={package}")  # fmt: skip
     why = failures.why(text)
     if "No such file or directory: " in why and ".parquet" in why:
-        why += ". `umqtt-pipeline verify` says what is missing in the tables, and whose log says so"
+        why += ". `umqtt-pipeline verify` says what the tables lack, or which log is wrong"
     return click.ClickException(f"the query failed and was given up: {why}")
