@@ -53,6 +53,7 @@ ROWS = {
     "it does not make the table, as": COMMIT, "it makes a table with a column": COMMIT,
     "it makes another table than": COMMIT, "none of the files is there that it adds": COMMIT,
     "it cannot be read": CHECKPOINT, "the commits up to it say": CHECKPOINT,
+    "none of the files is there that it names": CHECKPOINT,
     "it and the commits after it do not say": CHECKPOINT, "put both back as they were": CHECKPOINT,
     "for earlier versions alone": CHECKPOINT,
     "All commits that readers need": CHECKPOINT, "All commits are there": CHECKPOINT,

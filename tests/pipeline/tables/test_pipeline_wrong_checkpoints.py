@@ -267,3 +267,28 @@ def test_a_copy_of_an_older_checkpoint_in_the_place_of_a_later_one(made, tmp_pat
         path.unlink()
     (line,) = wrong(root)
     assert line.startswith(f"{checkpoint(root, OLD)}: ") and "remove neither" in line, line
+
+
+@pytest.mark.parametrize("old,new", [('"numRecords', '"numRecord\x7f'), ("{", "{{")])
+def test_what_the_older_one_says_wrong_is_no_fault_of_the_newer(cleaned, old, new):
+    """Of statistics that are no JSON any more it is named."""
+    def change(rows):
+        row = row_of(rows, "add")
+        stats = row["add"]["stats"].replace(old, new, 1)
+        return [copied(row, "add", stats=stats) if each is row else each for each in rows]
+
+    changed(checkpoint(cleaned, OLD), change)
+    (line,) = wrong(cleaned)
+    assert line.startswith(f"{checkpoint(cleaned, OLD)}: ") and "remove it" not in line
+
+
+def test_a_foreign_checkpoint_behind_a_damaged_commit(root):
+    """Nothing it could be compared with is left: but none of its files is there."""
+    DeltaTable(str(root / "batches"), version=3).create_checkpoint()
+    shutil.copy(checkpoint(root, 3, "batches"), checkpoint(root))
+    checkpoint(root, 3, "batches").unlink()
+    hint(root, "batches").unlink()
+    commit = log_of(root, f"{NEW - 1:020d}.json")
+    commit.write_bytes(commit.read_bytes()[:40] + bytes(30) + commit.read_bytes()[70:])
+    assert [line.partition(": ")[0] for line in wrong(root)] == [str(commit),
+                                                                str(checkpoint(root))]

@@ -273,14 +273,16 @@ class Look:
                 wrong = ["the names and bytes of files"] if paths(held) != had else []
             else:
                 found.take(actions(held))
-                wrong = differences(self.state, found) if known else []
+                wrong = differences(self.state, found) if known else self._strange(found)
             repeated = twice(held)
         except FileNotFoundError:  # Delta Lake removes it after a month
             return
         except UNREADABLE as error:
             self._judged.append((version, f"it cannot be read ({_words(error)})", False, known))
             return
-        if repeated or not wrong:
+        if not known and wrong:
+            self._judged.append((version, wrong[0], False, False))
+        elif repeated or not wrong:
             if repeated:
                 self._judge(version, repeated, known, by_commits=False)
             elif not known:
@@ -290,6 +292,16 @@ class Look:
             self.other = self.other or newest and _is_other(self.state, found)
         else:
             self._disagree(version, wrong, found)
+
+    def _strange(self, found):
+        """What is wrong with a checkpoint that nothing can be compared with, in a list; it is what
+        later ones will be compared with. Raises UNREADABLE."""
+        for told in found.added.values():
+            _file(told)
+        some = [(path, told.get("size")) for path, told in islice(found.added.items(), SOME)]
+        if some and not any(self._is_there(*each) for each in some):
+            return ["none of the files is there that it names: another file has taken its place"]
+        return []
 
     def _judge(self, version, wrong, known, by_commits=True):
         first, *more = wrong
