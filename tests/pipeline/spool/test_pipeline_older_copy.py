@@ -2,7 +2,9 @@
 what a bridge receives then has positions that were read already, and must not be passed over."""
 
 import json
+import re
 import shutil
+import traceback
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,7 @@ from umqtt_pipeline.spool import consumers, offsets
 from umqtt_pipeline.spool import reader as spool
 from umqtt_pipeline.spool.files import SpoolError
 from umqtt_pipeline.spool.writer import SpoolWriter
+from umqtt_runtime import failures
 
 __all__ = ["said_anew"]  # a fixture
 
@@ -180,8 +183,10 @@ def test_the_last_batch_is_asked_for_once_more(restored, count):
     folder, end = restored
     write(folder, [50] * count, at=100)
     begin = dict.fromkeys(end, [spool.begin(folder), 0])
-    with pytest.raises(SpoolError, match=ENDS_BEFORE):
+    with pytest.raises(SpoolError, match=ENDS_BEFORE) as error:
         reader(folder).partitions(begin, end)
+    passed_on = "".join(traceback.format_exception(error.value))
+    assert re.match(f"{folder} {ENDS_BEFORE}", failures.why(passed_on))
     stream = reader(folder, skipDamaged="true")
     assert sum(len(rows) for part in stream.partitions(begin, end)
                for rows in stream.read(part)) == 4 + count  # fmt: skip

@@ -74,8 +74,9 @@ def covered(place, end, position, skip, copy):
     try:
         reader.covering(place, end, position, skip)
     except SpoolError as error:
+        # Not behind the other one: of what Spark passes on the first is shown.
         raise SpoolError(f"{place} ends at {end}, and was read up to {position}. {copy}. If its "
-                         f"end was lost: {error}")  # fmt: skip
+                         f"end was lost: {error}") from None  # fmt: skip
     listed = segments(place)
     if listed and listed[-1].base + listed[-1].size() < position:
         tell_once(f"{place}: it ends before position {position}, nothing of it is read until it "
