@@ -10,6 +10,7 @@ sent, or back by what is still on its way.
 from ..compiled.arena import problem
 from ..compiled.jit import inlined, kernel, wide
 from ..compiled.layout import ACK, FIN, MASK, P_JUMP, RST, SYN
+from .calm import lapsed
 from .sequence import diff
 
 #: A greater jump forward, in bytes, may be to another connection: it is that by chance with
@@ -96,7 +97,7 @@ def tear(st, conn, sender, time, frame, size):
     for way in range(2):
         one = st.streams[2 * conn + way]
         one["whole"], one["lapse"], one["blind"] = 0, 1, 1
-        one["lapses"] += 1
+        lapsed(one, time)
 
 
 @kernel
