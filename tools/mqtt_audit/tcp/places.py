@@ -48,8 +48,8 @@ def opened_by(s, seq):
     """Whether a stream began with a SYN of this number, which itself may be missing."""
     if s["isn_known"]:
         return s["isn"] == seq
-    begin = s["origin"] if s["known"] else s["next"]
-    return (s["known"] or s["acked_known"]) and diff(begin, seq) == 1
+    begin = s["origin"] if s["known"] else s["next"] if s["acked_known"] else s["said"]
+    return (s["known"] or s["acked_known"] or s["said_known"]) and diff(begin, seq) == 1
 
 
 @kernel
