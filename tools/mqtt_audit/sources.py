@@ -14,12 +14,15 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from . import run, worker
 from .capture.files import Capture, NotACapture, magic, shown
+from .capture.incoming import Incoming
 from .capture.sizes import packed
 from .folder import Refused
 from .following import Following
@@ -34,6 +37,7 @@ INPUT = "-"
 NAME = "standard input"
 DROPPED = "frames that came faster than dumpcap could take them, and are missing: {:,}"
 PIECE = 1 << 20  #: bytes read at once
+HEAD_PIECE = 1 << 14  #: the same where only the first frame is looked for
 LAST_S = 0.5  #: seconds for the last bytes of a pipe, after a signal
 #: The capture filter of `live`: TCP, and what may hide it from a filter: VLAN tags that the kernel
 #: leaves in the frame, as the second of two, PPPoE, and extension headers of IPv6. The word `vlan`
@@ -104,11 +108,25 @@ def files(captures, stop):
         yield [path if c == INPUT else c for c in captures], {path: NAME}
 
 
+def _first(path):
+    """The time of the first frame of a packed capture, in ns, or 0: no more of it is unpacked than
+    that takes."""
+    incoming = Incoming(path)
+    with open(path, "rb") as source, suppress(NotACapture):
+        pieces = map(incoming.take, iter(partial(source.read, HEAD_PIECE), b""))
+        for _, _, frames in chain(chain.from_iterable(pieces), incoming.end()):
+            if len(frames):
+                return int(frames["time"][0])
+    return 0
+
+
 def _span(path):
-    """The times of the first and the last frame of a capture, in ns. Of a packed one they are not
-    known before it is unpacked: 0 and 0, so that it is read first."""
+    """The times of the first and the last frame of a capture, in ns. When a packed one ends is not
+    known before it is unpacked: only its first frame is asked for."""
+    if packed(path):
+        return _first(path), 0
     first, last = None, 0
-    for _, frames in Capture(path) if not packed(path) else ():
+    for _, frames in Capture(path):
         if len(frames):
             first = int(frames["time"][0]) if first is None else first
             last = max(last, int(frames["time"].max()))
@@ -135,8 +153,8 @@ def _in_order(paths):
 
 
 def _together(found, ports, scratch):
-    """What _in_order() found as lists of (path, result of worker.whole() or None); those in one
-    list are read as one."""
+    """What _in_order() found as lists of (path, result of worker.whole() or None), in order of
+    time; those in one list are read as one."""
     files = [(span, path) for span, path in found if path != INPUT and not packed(path)]
     until = None
     for (first, last), _ in files:
@@ -148,11 +166,13 @@ def _together(found, ports, scratch):
     paths = [path for _, path in files]
     split = run.in_order(worker.whole([worker.split(k, path, shown(path), 1, scratch, scratch)])
                          for k, path in enumerate(paths))  # fmt: skip
-    groups = [[(paths[s["number"]], s) for s in members]
+    groups = [(min(s["first"] or 0 for s in members), [(paths[s["number"]], s) for s in members])
               for members in worker.together(split, ports, scratch, 1)]  # fmt: skip
-    others = [[(path, None)] for _, path in found if path not in paths]
-    return [m for m in others if m[0][0] != INPUT] + groups + [
-        m for m in others if m[0][0] == INPUT]  # fmt: skip
+    groups += [(first, [(path, None)]) for (first, _), path in found
+               if path != INPUT and path not in paths]  # fmt: skip
+    groups.sort(key=lambda group: group[0])
+    last = [[(path, None)] for _, path in found if path == INPUT]
+    return [members for _, members in groups] + last
 
 
 def _weave(following, members, sink, scratch):

@@ -259,6 +259,45 @@ def test_lines_tell_of_two_captures_what_they_tell_of_one(tmp_path):
     assert "together" in problems and "shared" not in problems
 
 
+@pytest.mark.parametrize("kind, packed", [
+    ("pcap", "-z-"), ("pcapng", "z-z"), ("pcapng", "-zz-"), ("pcap", "--z-z")])  # fmt: skip
+def test_lines_read_captures_in_order_of_time_whichever_are_packed(kind, packed, tmp_path):
+    """One capture after the other, of the same connection; the first two of five are from two
+    places and read as one."""
+    from mqtt_audit import sources
+
+    def told(paths):
+        rows = {"packets": [], "connections": [], "problems": []}
+        sources.lines(list(map(str, paths)), lambda table, found: rows.get(table, []).extend(
+            found.to_pylist()), (1883,))  # fmt: skip
+        return rows
+
+    def written(path, part):
+        if kind == "pcap":
+            return kit.pcap(path, part)
+        blocks = [kit.enhanced("<", 0, t // 1000, f) for t, f in part]
+        path.write_bytes(b"".join([kit.section(), kit.interface(), *blocks]))
+        return path
+
+    frames = made()
+    size = -(-len(frames) // len(packed))
+    parts = [frames[k : k + size] for k in range(0, len(frames), size)]
+    if len(packed) == 5:
+        both = parts[0] + parts[1]
+        parts[:2] = both[::2], both[1::2]
+    paths = [written(tmp_path / f"{k}.{kind}", part) for k, part in enumerate(parts)]
+    for path, z in zip(paths, packed):
+        if z == "z":
+            path.write_bytes(gzip.compress(path.read_bytes()))
+    whole = told([kit.pcap(tmp_path / "whole.pcap", frames)])
+    assert len(whole["packets"]) == 123
+    found = told(random.Random(1).sample(paths, len(paths)))
+    assert [p["time"] for p in found["packets"]] == [p["time"] for p in whole["packets"]]
+    assert len(found["connections"]) == 1
+    said = {p["problem"] for p in found["problems"]}
+    assert said == ({"together"} if len(packed) == 5 else set())
+
+
 @pytest.mark.parametrize("web, merged", [(True, False), (False, False), (False, True)])
 def test_clocks_of_both_directions_that_are_some_milliseconds_apart(web, merged, tmp_path):
     """SYN with ACK is before SYN in the capture, as two files and as one made of both."""

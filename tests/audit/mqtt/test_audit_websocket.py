@@ -93,6 +93,23 @@ def test_it_is_found_on_any_port_by_what_it_asks_for(tmp_path):
         assert [c["client_id"] for c in found["connections"]] == ["web"]
 
 
+@pytest.mark.parametrize("header", [
+    b"PROXY TCP4 192.0.2.1 192.0.2.2 56324 80\r\n",
+    b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes(12)], ids=["version 1", "version 2"])
+@pytest.mark.parametrize("begun, cut", [(True, True), (True, False), (False, False)])
+def test_it_is_found_behind_a_header_of_the_proxy_protocol(header, cut, begun, tmp_path):
+    made = kit.Talk(broker=("10.0.0.1", 8080))
+    made = made.open() if begun else made
+    made = made.client(header).client(ASKED) if cut else made.client(header + ASKED)
+    made.broker(AGREED).client(frame(kit.connect("web"), mask=b"abcd"))
+    made.broker(frame(kit.connack())).client(frame(kit.DISCONNECT, mask=b"abcd")).close()
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
+    assert [p["type"] for p in found["packets"]] == ["CONNECT", "CONNACK", "DISCONNECT"]
+    assert [p["problem"] for p in found["problems"]] == ["PROXY"] and not found["violations"]
+    (conn,) = found["connections"]
+    assert conn["websocket"] and conn["client_id"] == "web"
+
+
 @pytest.mark.parametrize("answer, told", [
     (b"HTTP/1.1 404 Not Found\r\n\r\n", "HTTP"),
     (AGREED + frame(b"\x20\2\0\0", kind=0x42), "WebSocket")], ids=["404", "packed"])  # fmt: skip

@@ -6,6 +6,7 @@ Knows: audit_kit, the tables. Must not know: how a missing direction is found.
 import audit_kit as kit
 import pyarrow.parquet as pq
 import pytest
+from web_frames import AGREED, ASKED, frame
 
 MESSAGES = 4
 
@@ -78,3 +79,94 @@ def test_a_message_goes_on_where_both_directions_are_there(tmp_path):
     frames = _of("client", first.segment(0, flags=kit.ACK).close().wrapped())
     (flow,) = _built([*frames, *again.close().wrapped()], tmp_path)["flows"]
     assert (flow["outcome"], flow["connections"], flow["sent"]) == ("acknowledged", 2, 2)
+
+
+def _asked(side, *steps, web=False):
+    """Frames of a connection. steps: ("message", id, answers), after which `side` has sent it and
+    the other one so many answers; ("gap", ...): the same, of which the capture lacks the last
+    answer; ("cut", ...): of that it has only the headers."""
+    way = 0 if side == "client" else 1
+    made = kit.Talk().open()
+    mask = None if not web else b"abcd"
+
+    def say(sender, raw):
+        made.segment(sender, frame(raw, mask=None if sender else mask) if web else raw)
+
+    if web:
+        made.client(ASKED).broker(AGREED)
+    say(0, kit.connect("d"))
+    say(1, kit.connack())
+    for kind, ident, qos, answers in steps:
+        talk = [(way, kit.publish("a", bytes([ident]), qos, ident))]
+        if qos == 1:
+            talk += [(1 - way, kit.ack(4, ident))]
+        if qos == 2:
+            talk += [(1 - way, kit.ack(5, ident)), (way, kit.ack(6, ident)),
+                     (1 - way, kit.ack(7, ident))]  # fmt: skip
+        for sender, raw in talk[: 2 * answers if answers else 1]:
+            say(sender, raw)
+        if kind == "gap":
+            made.frames.pop()
+        elif kind == "cut":
+            time, raw = made.frames.pop()
+            made.frames.append((time, raw, 40))
+    return made
+
+
+def _outcomes(frames, tmp_path):
+    found = _built(frames, tmp_path)
+    (row,) = found["devices"]
+    return found, {f["packet_id"]: f["outcome"] for f in found["flows"]}, row
+
+
+def _wrapped(made):
+    return [(ns, kit.ethernet(raw), *(14 + n for n in kept)) for ns, raw, *kept in made.frames]
+
+
+@pytest.mark.parametrize("web", [False, True])
+@pytest.mark.parametrize("side", ["client", "broker"])
+@pytest.mark.parametrize("kind, qos, answers", [
+    ("gap", 1, 1), ("gap", 2, 1), ("gap", 2, 2), ("cut", 1, 1)])  # fmt: skip
+def test_an_answer_that_may_be_in_a_gap_is_not_said_to_be_missing(
+        kind, qos, answers, side, web, tmp_path):  # fmt: skip
+    """What was sent before may be answered there as well; what was sent behind it cannot be."""
+    steps = [("message", 1, 1, 1), ("message", 2, 1, 0), (kind, 3, qos, answers),
+             ("message", 4, 1, 0), ("message", 5, 1, 1), ("message", 6, 1, 0),
+             ("message", 7, 1, 1)]  # fmt: skip
+    made = _asked(side, *steps, web=web).client(
+        frame(kit.DISCONNECT, mask=b"abcd") if web else kit.DISCONNECT)  # fmt: skip
+    _, found, row = _outcomes(_wrapped(made.close()), tmp_path)
+    if web:  # nobody knows where the next frame begins
+        assert found[1] == "acknowledged" and {found[2], found[3]} == {"unseen"}
+        assert "open" not in found.values() and row[f"{side}_unacknowledged"] == 0
+        return
+    assert found == {1: "acknowledged", 2: "unseen", 3: "unseen", 4: "open", 5: "acknowledged",
+                     6: "open", 7: "acknowledged"}  # fmt: skip
+    assert _counts(row, side) == [3, 2, 0, 2]
+
+
+@pytest.mark.parametrize("side", ["client", "broker"])
+def test_what_is_not_answered_behind_a_gap_is_open(side, tmp_path):
+    """PUBREC is missing, and PUBREL was sent: PUBCOMP cannot be in that gap."""
+    made = _asked(side, ("gap", 1, 2, 1))
+    way = 0 if side == "client" else 1
+    made.segment(way, kit.ack(6, 1)).segment(way, kit.publish("a", b"x", 1, 2))
+    made.segment(1 - way, kit.ack(4, 2)).client(kit.DISCONNECT)
+    _, found, row = _outcomes(_wrapped(made.close()), tmp_path)
+    assert found == {1: "open", 2: "acknowledged"} and _counts(row, side) == [1, 1, 0, 0]
+
+
+def test_an_answer_may_be_missing_at_the_end(tmp_path):
+    """Acknowledgements of TCP show that there were bytes, and that they are of no later answer."""
+    made = _asked("client", ("message", 1, 1, 1), ("gap", 2, 1, 1), ("message", 3, 1, 0))
+    _, found, row = _outcomes(_wrapped(made), tmp_path)
+    assert found == {1: "acknowledged", 2: "unseen", 3: "open"}
+    assert _counts(row, "client") == [1, 1, 0, 1]
+
+
+def test_a_missing_fin_is_no_answer(tmp_path):
+    made = _asked("client", ("message", 1, 1, 1), ("message", 2, 1, 0)).client(kit.DISCONNECT)
+    made.close()
+    del made.frames[-2]
+    _, found, row = _outcomes(_wrapped(made), tmp_path)
+    assert found == {1: "acknowledged", 2: "open"} and _counts(row, "client") == [1, 1, 0, 0]

@@ -256,5 +256,5 @@ def test_lines_tell_that_a_packed_capture_holds_a_connection_of_another_one(tmp_
         return [(r["file"], r["what"].split(" at ")[0]) for r in rows if r["problem"] == "shared"]
 
     assert problems(files[:2]) == []
-    shared = f"has connections of {files[2]}"
-    assert (str(files[0]), shared) in problems(files)
+    assert problems(files) == [(str(files[2]), f"has connections of {files[0]}"),
+                               (str(files[1]), f"has connections of {files[2]}")]

@@ -137,7 +137,7 @@ def _joined(frames, tmp_path):
     return [(r["connections"], r["latency_ms"] is None, r["outcome"]) for r in rows]
 
 
-APART = [(1, True, "open"), (1, True, "acknowledged")]
+APART = [(1, True, "unseen"), (1, True, "acknowledged")]
 
 
 @pytest.mark.parametrize("between,answered", [(True, False), (False, True), (False, False)])

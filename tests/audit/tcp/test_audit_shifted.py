@@ -88,3 +88,24 @@ def test_a_silence_that_was_not_measured_is_not_told(keep_alive, begins, tmp_pat
     frames = made.close().wrapped()
     [row] = read(frames[5:] if begins else frames, tmp_path)["connections"]
     assert row["client_packets"] >= 3 and row["longest_silence_s"] is None
+
+
+@pytest.mark.parametrize("tells", ["nothing", "stamps"])
+@pytest.mark.parametrize("times", ["as sent", "as captured"])
+@pytest.mark.parametrize("order", [(2, 0, 1), (2, 1, 0), (0, 2, 1), (1, 2, 0)])
+@pytest.mark.parametrize("port", [1883, 23_500])
+def test_a_handshake_in_any_order_is_of_one_connection(port, order, times, tells, tmp_path):
+    made = kit.Talk(broker=("10.0.0.1", port), step=10**7)
+    made.stamps = (lambda now: now // 10**6) if tells == "stamps" else None
+    made.open().client(kit.connect("d")).broker(kit.connack())
+    made.client(kit.publish("a", b"x", 1, 1)).broker(kit.ack(4, 1)).client(kit.DISCONNECT).close()
+    frames = made.wrapped()
+    first = [frames[k] for k in order]
+    if times == "as captured":
+        first = [(frames[k][0], raw) for k, (_, raw) in enumerate(first)]
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", first + frames[3:])], tmp_path)
+    (conn,) = found["connections"]
+    assert (conn["client_packets"], conn["broker_packets"]) == (3, 2)
+    assert conn["ended"] == "FIN by client" and found["violations"] == []
+    assert "doubled" not in {p["problem"] for p in found["problems"]}
+    assert conn["begun"] and (times == "as captured" or conn["handshake_ms"] in (None, 30.0))

@@ -159,7 +159,7 @@ STREAM = _rows(
     "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 fin_ack:u4 "
     "newest:i8 newest_at:i8 ident:u2 steps:u1 data:i8 data_again:i8 rest:i8 rest_again:i8 "
     "maybe:i8 twice:i8 twice_frame:i8 perhaps:i8 anew:i8 anew_frame:i8 lag_frame:i8 "
-    "over_frame:i8 filled:i8 own:u1"
+    "over_frame:i8 filled:i8 own:u1 hole_at:i8"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -195,7 +195,9 @@ STREAM = _rows(
 #: blind: bytes of it were skipped in a search, in which there may have been packets. searched:
 #: its packets from here on were found by their look, which a payload may have as well; aligned: so
 #: many segments in a row begin and end with a packet. lapse: bytes are missing since its last
-#: packet; lapses: how often bytes of it went missing, or were skipped.
+#: packet; lapses: how often bytes of it went missing, or were skipped; hole_at: until when
+#: the bytes of the latest place of these were sent: those behind them came, or, of missing ones,
+#: these were acknowledged then.
 #: turns: how many of its messages have their turn to be answered (UNORDERED: nobody knows any
 #: more); turn1, turn2: the turns of the latest PUBACK, and of the latest PUBREC or PUBREL.
 UNORDERED = -1

@@ -41,7 +41,7 @@ from ..compiled.layout import (
     SEARCHING,
     UNSEEN,
 )  # fmt: skip
-from ..tcp.calm import calm
+from ..tcp.calm import calm, lapsed
 from ..tcp.openings import proxy_header
 from ..tls import collecting
 from .framing import (
@@ -293,7 +293,7 @@ def _search(st, s, d, p, end, conn, sender, time, frame):
     s["blind"] |= s["skipped"] > 0
     if s["skipped"] > 0:
         s["lapse"] = 1
-        s["lapses"] += 1
+        lapsed(s, time)
     kind = P_RESYNC if s["ever"] else P_BEFORE
     problem(st, kind, conn, sender, time, frame, -1, s["skipped"])
     s["skipped"] = 0
@@ -501,8 +501,8 @@ def lose(st, s, n, conn, sender, time, frame, kind):
     ends in what is missing has the frame of the last bytes of it that are there."""
     s["lost"] += n
     s["gaps"] += 1
-    s["lapses"] += 1
     s["lapse"] = 1
+    lapsed(s, time)
     problem(st, kind, conn, sender, time, frame, -1, n)
     if s["hello"] == HELLO_WANTED:
         collecting.give_up(s)

@@ -11,14 +11,15 @@ where the next frame begins, and the connection is left.
 
 from ..compiled.arena import copy, problem, room, take
 from ..compiled.jit import kernel, wide
-from ..compiled.layout import IN_STEP, P_HTTP, P_WEB
-from ..tcp.openings import WEBSOCKET, agreed, has
+from ..compiled.layout import IN_STEP, P_HTTP, P_PROXY, P_WEB
+from ..tcp.openings import WEBSOCKET, agreed, has, proxy_header
 from . import cutting
 
 UPGRADE, HEAD, PAYLOAD = 0, 1, 2  #: what comes next: of HTTP, a frame's header, its payload
 BINARY = 2  #: the opcode of frames that MQTT is in
 CONTROL = 8  #: and above: opcodes of frames that carry nothing of MQTT
 GET, HTTP = b"GH"  #: first letters of a request, of an answer
+PROXIED = tuple(b"P\r")  #: first bytes of a header of the PROXY protocol, versions 1 and 2
 DEFLATED = 0x40  #: in the first byte of a frame: an extension has packed the payload
 
 
@@ -26,6 +27,14 @@ DEFLATED = 0x40  #: in the first byte of a frame: an extension has packed the pa
 def _asks(d, p, end):
     """Whether a client asks for a WebSocket here."""
     return d[p] == GET and d[p + 1] == 69 and d[p + 2] == 84 and has(d, p, end, WEBSOCKET)
+
+
+@kernel
+def _behind(d, p, end):
+    """Length of a header of the PROXY protocol that lies whole at p, or 0."""
+    if p == end or d[p] != PROXIED[0] and d[p] != PROXIED[1]:
+        return 0
+    return proxy_header(d, p, end)
 
 
 @kernel
@@ -144,9 +153,12 @@ def feed(st, d, off, n, s, conn, sender, time, frame, kept):
     """As cutting.feed(), of a stream that may be a WebSocket."""
     c, p, end = st.conns[conn], off, off + n
     if not c["web"]:
-        asked = n and d[off] == GET and _begins(st, d, p, end, s, conn, sender)
+        p += _behind(d, p, end)
+        asked = p < end and d[p] == GET and _begins(st, d, p, end, s, conn, sender)
         if not asked and not (n and d[off] == HTTP and _answered(st, d, p, end, s, conn, sender)):
             return cutting.feed(st, d, off, n, s, conn, sender, time, frame, kept)
+        if p > off:
+            problem(st, P_PROXY, conn, sender, time, frame, -1, p - off)
         c["web"] = 1
         s["sync"] = s["ever"] = s["whole"] = IN_STEP  # its SYN may come later, too
     if c["opaque"]:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..compiled.layout import F_OPEN, F_REUSED
-from ..rules.ending import full, unreadable, unseen
+from ..rules.ending import full, hidden, in_step, unreadable, unseen
 from .columns import MADE, OUTCOMES, PIECES, WAYS, build, heap, numbers, times, words
 from .places import places
 
@@ -18,13 +18,20 @@ UNSEEN = OUTCOMES.index("unseen")
 
 def unanswered(rows, conns, ways):
     """Set the outcome of exchanges whose answers nobody can know, as the capture has nothing of
-    the side that sends them, or nothing of it can be read. ways: both streams of each
-    connection."""
+    the side that sends them, or nothing of it can be read, or lacks bytes of it in which they may
+    have been. ways: both streams of each connection. Of one that its id was used again for, the
+    other one says enough."""
     open_ = np.flatnonzero((rows["outcome"] == F_OPEN) | (rows["outcome"] == F_REUSED))
     answering = 2 - rows["sender"][open_].astype(np.int64)
     conn = rows["conn"][open_]
     lacks = unseen(ways[conn]) == answering
     lacks |= unreadable(conns, ways)[conn, answering - 1]
+    some = rows[open_]
+    asked = np.maximum.reduce([some["last"], some["rec"], some["rel"]])
+    own = ways[conn, answering - 1]
+    untimed = (some["unsure"] > 0) | ~in_step(conns, ways)[conn]
+    lost = hidden(conns[conn], own, asked) | untimed & (own["lapses"] > 0)
+    lacks |= lost & (some["outcome"] == F_OPEN)
     rows["outcome"][open_[lacks]] = UNSEEN
 
 

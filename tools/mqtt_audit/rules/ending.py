@@ -78,6 +78,20 @@ def unreadable(conns, ways):
     return (ways["bytes"] > 0) & (ways["packets"] == 0) & (lost | left)
 
 
+def hidden(conns, ways, asked):
+    """Whether the answer to what was sent at the times `asked` may be among bytes that the capture
+    lacks, or that could not be read. conns, ways: for each of these the connection, and the stream
+    that answers. Nothing is asked for in bytes that were acknowledged before, and a byte that only
+    acknowledgements tell of may be FIN, if no packet waits for it."""
+    fin, begun = ways["fin"] > 0, ways["stage"] != FRESH
+    least = fin + np.where(fin | begun, 0, 1)
+    heard = (ways["acked_known"] > 0) & (_beyond(ways, "acked") > least)
+    heard &= (ways["heard_at"] <= 0) | (asked < ways["heard_at"])
+    said = (ways["said_known"] > 0) & (ways["known"] > 0) & (_beyond(ways, "said") > least)
+    unread = (conns["opaque"] > 0) | (conns["spoilt"] > 0) | (ways["skipped"] > 0)
+    return unread | heard | said | (ways["lapses"] > 0) & (asked <= ways["hole_at"])
+
+
 def _lacking(conns, ways):
     """Bytes at the end of each stream that only these numbers tell of: a FIN may be the last."""
     fin = ways["fin"] > 0

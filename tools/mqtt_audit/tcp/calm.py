@@ -24,6 +24,21 @@ def calm(s):
 
 
 @inlined
+def lapsed(s, time):
+    """Bytes of a stream are missing, or were skipped; those behind them came at this time."""
+    s["lapses"] += 1
+    s["hole_at"] = max(s["hole_at"], time)
+
+
+@inlined
+def missed(s, seq, time):
+    """Until when bytes were sent that the capture lacks, up to `seq`: those behind them came at
+    this time, or they were acknowledged before."""
+    known = s["acked_known"] and s["early_at"] > 0 and diff(wide(s["early_to"]), seq) >= 0
+    return min(time, s["early_at"] - 1) if known else time
+
+
+@inlined
 def acknowledge(s, seg):
     """A later acknowledgement of the stream's bytes; to be called before it is noted."""
     if not s["acked_known"] or diff(s["acked"], s["next"]) < 0:

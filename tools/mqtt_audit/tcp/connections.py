@@ -110,9 +110,20 @@ def _begins(c, s, other, seg):
         apart = wide(seg["stamp"]) - s["newest"] & MASK
         if 0 < apart and not apart >> 31:
             return True
-    later = c["closed"] or seg["time"] - s["alive"] > RESTART
+    since = s["alive"] if s["alive"] else c["last"]
+    later = c["closed"] or seg["time"] - since > RESTART
     other_packet = s["syn"] != seg["ident"] if s["isn_known"] else age(s, seg) < 0
     return other_packet or not other["segments"] and later
+
+
+@inlined
+def _begun(c, s, other, seg):
+    """The SYN of a connection of which the capture has other segments before, but no data."""
+    if c["begun"] == BEGUN or s["bytes"] or other["bytes"]:
+        return
+    first = not seg["flags"] & ACK and seg["time"] <= c["first"]
+    c["begun"] = BEGUN if first else BEGUN_ACK
+    c["first"] = min(c["first"], seg["time"])
 
 
 @kernel
@@ -146,6 +157,8 @@ def connection(st, d, pair, seg):
         if c["end"] == END_OPEN:
             c["end"] = END_REUSED
         return _new_connection(st, pair, seg, server)
+    if seg["flags"] & SYN:
+        _begun(c, s, other, seg)
     return conn
 
 
@@ -153,7 +166,7 @@ def connection(st, d, pair, seg):
 def syn(s, other, seg, again, frame):
     """A SYN says where a stream begins; with ACK also where the other one does. again: it may have
     come before, and nothing tells that it is a copy."""
-    again = again or not s["isn_known"] and age(s, seg) == 0
+    again = again or not s["isn_known"] and s["bytes"] and age(s, seg) == 0
     if again and s["talks"] and not seg["flags"] & ACK:
         s["anew_frame"] = s["anew_frame"] if s["anew"] else frame
         s["anew"] += 1

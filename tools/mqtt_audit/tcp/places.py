@@ -10,6 +10,7 @@ sent, or back by what is still on its way.
 from ..compiled.arena import problem
 from ..compiled.jit import inlined, kernel, wide
 from ..compiled.layout import ACK, FIN, MASK, P_JUMP, RST, SYN
+from .calm import lapsed
 from .sequence import diff
 
 #: A greater jump forward, in bytes, may be to another connection: it is that by chance with
@@ -47,8 +48,8 @@ def opened_by(s, seq):
     """Whether a stream began with a SYN of this number, which itself may be missing."""
     if s["isn_known"]:
         return s["isn"] == seq
-    begin = s["origin"] if s["known"] else s["next"]
-    return (s["known"] or s["acked_known"]) and diff(begin, seq) == 1
+    begin = s["origin"] if s["known"] else s["next"] if s["acked_known"] else s["said"]
+    return (s["known"] or s["acked_known"] or s["said_known"]) and diff(begin, seq) == 1
 
 
 @kernel
@@ -96,7 +97,7 @@ def tear(st, conn, sender, time, frame, size):
     for way in range(2):
         one = st.streams[2 * conn + way]
         one["whole"], one["lapse"], one["blind"] = 0, 1, 1
-        one["lapses"] += 1
+        lapsed(one, time)
 
 
 @kernel

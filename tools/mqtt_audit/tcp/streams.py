@@ -39,7 +39,7 @@ from ..compiled.layout import (
 )  # fmt: skip
 from ..mqtt.cutting import distrust
 from ..mqtt.websocket import feed, lose
-from .calm import acknowledge, again, behind, delayed, note_alive, window
+from .calm import acknowledge, again, behind, delayed, lapsed, missed, note_alive, window
 from .checksum import RIGHT, UNKNOWN, checked
 from .connections import STRAY, behind_end, connection, ends, syn
 from .copies import LONG_AFTER, MAYBE, NEW, judged, mark, noted, resent
@@ -261,7 +261,9 @@ def _mend(st, k, conn, sender, time, final):
         if hole > 0:
             if hole > JUMP:
                 tear(st, conn, sender, h["time"], h["frame"], hole)
+            before = s["hole_at"]
             lose(st, s, hole, conn, sender, h["time"], h["frame"], P_LOSS)
+            s["hole_at"] = max(before, missed(s, wide(h["seq"]), wide(h["time"])))
         if not _release(st, k, conn, sender, time):
             return False
     return True
@@ -288,7 +290,8 @@ def _tell(s, other, seg):
     if seg["flags"] & ACK and not other["isn_known"] and other["acked_known"]:
         if other["known"]:
             before = diff(seg["ack"], other["origin"]) < 0
-            other["lapses"] += before and not other["blind"]
+            if before and not other["blind"]:
+                lapsed(other, seg["time"])
             other["blind"] |= before
         elif diff(seg["ack"], other["next"]) < 0:
             other["next"] = seg["ack"]
@@ -333,7 +336,7 @@ def _seen(st, seg, s, k, conn, counts, kind, seq, ahead, frame):
         s["past"] += min(wide(seg["wire"]), -ahead)
     if not s["isn_known"] and diff(seq, s["origin"]) < 0:  # captured after what it precedes
         s["blind"] = 1
-        s["lapses"] += 1
+        lapsed(s, seg["time"])
 
 
 @kernel
