@@ -231,6 +231,30 @@ def test_what_somebody_has_put_in_the_place_of_the_firmwares_is_kept(
     assert _flash(board).written == ["/main.py", "/installed.json"]
 
 
+@pytest.mark.parametrize("of", ["aside", 0.05, 0.5])
+def test_files_of_ones_own_that_are_put_there_after_a_cut_are_kept(
+    make_board, project, put, files_on, mpremote, of
+):
+    """The first of them, too."""
+    board, measured = make_board("one"), make_board("measured")
+    for one in (board, measured):
+        one.power_on()
+        put(one, "main.py", "print('first')\n")
+    total, force = _operations_of_an_update(measured, project)
+    board.cut_after(force // 2 if of == "aside" else force + round((total - 1 - force) * of))
+    with pytest.raises(BoardError, match="was lost while"):
+        _flash(board)
+    board.cut_after(None)
+    board.power_on()
+    put(board, "main.py", "print('second')\n")
+    mark = len(board.printed())
+    _flash(board)
+    board.wait_for("app ran", since=mark)
+    own = [path for path in files_on(board) if ".own" in path]
+    assert sorted(mpremote(board, "cat", f":{path[1:]}") for path in own) == [
+        "print('first')\n", "print('second')\n"]  # fmt: skip
+
+
 def test_a_boot_py_that_says_nothing_is_not_kept(board, project, put, files_on):
     put(board, "boot.py", "# This file is executed on every boot\n\n#import esp\n")
     put(board, "main.py.own", "of another time\n")

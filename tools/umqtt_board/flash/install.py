@@ -134,6 +134,7 @@ class Plan:
     remove: list = field(default_factory=list)  # paths that an earlier installation left
     remains: list = field(default_factory=list)  # those of a flash that was cut, of other files
     own: list = field(default_factory=list)  # (where somebody's own file lies, its name)
+    earlier: list = field(default_factory=list)  # the same of one that would be written over
     rom: object = None  # the romfs.Image to be written
     hides: bool = False  # a folder in the filesystem, be it empty, that hides the library in there
     same: int = 0
@@ -192,9 +193,12 @@ def plan(device, items, image=None):
     recorded, coming, present = _listed(device)
     result.remove = stale + _leftovers(device, items, recorded, present)
     result.remains = _remains(device, items, recorded, coming, mixed)
-    main = (MAIN, there[MAIN]) if there[MAIN] else (OFF, off)
-    places = {} if mixed else {MAIN: main, BOOT: (BOOT, there.get(BOOT))}  # kept before that
+    # What lay there before new files were put in force was kept before that.
+    main = (MAIN, there[MAIN]) if there[MAIN] else (OFF, None if mixed else off)
+    places = {MAIN: main, BOOT: (BOOT, there.get(BOOT))}
     result.own = _own(device, result.rename, recorded, places)
+    if there[MAIN] and off and not mixed:  # somebody has put another one there since a cut
+        result.earlier = _own(device, result.rename, recorded, {MAIN: (OFF, off)})
     result.stopped = result.cut or not there[MAIN]
     if image:
         result.rom = None if romfs.holds(device, image) else image
@@ -260,6 +264,8 @@ def carry_out(device, todo, progress):
     """Do what the Plan says; returns {name: new name} of somebody's own files that were in the
     place of others. `progress(done, total, path)` is told the bytes as they go."""
     _check_space(device, todo)
+    for place, name in todo.earlier:
+        device.run(f"{_KEEP}\n_keep({place!r}, {name!r})")
     with without_main(device):
         if todo.remains:  # while it is still known that they are
             device.run(f"import os\n{_REMOVE}\nfor _p in {todo.remains!r}:\n _remove(_p)")
