@@ -255,7 +255,8 @@ def _own(device, rename, recorded, places):
     """(Where it lies, its name) of each main.py and boot.py that is to be replaced, and that is
     not what an installation has put there. places: {name: (where it lies, its digest)}"""
     own = [(places[item.path][0], item.path) for item in rename if item.path in places
-           and places[item.path][1] and places[item.path][1][:SHORT] != recorded.get(item.path)]
+           and places[item.path][1] and recorded.get(item.path) not in (
+               "", places[item.path][1][:SHORT])]  # fmt: skip
     return [(place, name) for place, name in own
             if device.value(_SAYS_SOMETHING.format(path=place))]  # fmt: skip
 

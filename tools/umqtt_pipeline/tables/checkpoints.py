@@ -187,12 +187,15 @@ class Look:
         self._numbers = {}  # of batches, as the commits say them that are whole
         self._known = False  # whether the commits tell what the newest checkpoint has to say
 
+    def begin(self, version):
+        """The oldest commit that is there is of this version: the log may be cleaned up to it."""
+        if version - 1 in self._left:
+            self._look(version - 1, self._left.pop(version - 1))
+
     def take(self, version, told):
         """The (kind, content) of the commit of a version; None if it is missing or damaged."""
         if not version and told is not None:
             self.state, self._seed = State(), None
-        elif self._last is None and version - 1 in self._left:  # the log is cleaned up to there
-            self._look(version - 1, self._left.pop(version - 1))
         try:
             if told is None:
                 self.state = None
@@ -241,6 +244,14 @@ class Look:
     def sums_up(self, version):
         """Whether there is a checkpoint of all commits before a version, or of more."""
         return any(each >= version - 1 for each in self._names)
+
+    @property
+    def seed(self):
+        """(name, State) of the checkpoint that `state` begins with, as long as no commit has
+        changed it; None if the commits are all there."""
+        if self._seed is None or self.state is None:
+            return None
+        return self._names[self._seed], self.state
 
     @property
     def newest(self):
@@ -298,6 +309,10 @@ class Look:
         later ones will be compared with. Raises UNREADABLE."""
         for told in found.added.values():
             _file(told)
+        for who, number in self._numbers.items():
+            if found.numbers.get(who, -1) < number:
+                return [f"it is of batch {found.numbers.get(who, -1)}, and a commit that it sums "
+                        f"up is of batch {number}: an older one has taken its place"]
         some = [(path, told.get("size")) for path, told in islice(found.added.items(), SOME)]
         if some and not any(self._is_there(*each) for each in some):
             return ["none of the files is there that it names: another file has taken its place"]

@@ -51,6 +51,8 @@ class Log:
         found, storage, before = self._found, self._storage, None
         reads = read_ahead(storage, [(file, 0) for _, file in self._commits])
         found.doing(f"the log of {self._name}")
+        if self._commits:
+            self.checkpoints.begin(self._commits[0][0])
         for count, ((version, file), read) in enumerate(zip(self._commits, reads), 1):
             found.at(f"{count:,} of {len(self._commits):,} commits")
             path = storage.path(file)

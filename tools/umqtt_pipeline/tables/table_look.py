@@ -195,6 +195,9 @@ class TableLook:
         missing; of gold also which file nothing has brought that it removes."""
         gold, state = self.name not in ALL, at.log.checkpoints.state
         removed = {told["path"] for kind, told in actions if kind == "remove"}
+        if not at.begun and at.log.checkpoints.seed is not None:
+            self._look_at_seed(at, number, removed)
+            return
         for each in (each for each in self.decided if each.whole):
             lost = at.lost(number)
             # Gold may have been killed, and have made all anew: not each of its intents is
@@ -215,6 +218,25 @@ class TableLook:
                            "commit before it is lost")  # fmt: skip
             self._misplaced.append(path)
             at.log.checkpoints.doubt()
+
+    def _look_at_seed(self, at, number, removed):
+        """Say that the checkpoint is an older one which the first commit that is there follows.
+        number: of the batch of that;   removed: the paths of the files that it removes"""
+        name, state = at.log.checkpoints.seed
+        path, last = self.storage.path(name), state.numbers.get(APPLICATION, -1)
+        known = {each for decided in self.decided if decided.whole
+                 for each in decided.tables.get(self.name, ())}  # fmt: skip
+        known = [each for each in known if last < each < number]
+        if self.name in ALL and known:
+            self.found.say(path, f"it is of {self._what} {last}, and the commit after it is of "
+                           f"{self._what} {number}: what {self._what} {min(known)} has changed is "
+                           "not in it, an older one has taken its place")  # fmt: skip
+        elif not removed <= set(state.added):
+            self.found.say(path, f"the commit after it removes {min(removed - set(state.added))}, "
+                           "which it does not have: another one has taken its place")
+        else:
+            return
+        at.log.checkpoints.doubt()
 
     def _tell_what_to_do(self, log, of, strange):
         """The newest commit, if it is named, can be made again from the newest intent, or needs
@@ -437,9 +459,11 @@ class _Place:
     def __init__(self, log, known):
         self.log, self.places = log, Places(log, number_of, known)
         self._known, self._before, self.instead = sorted(known), None, None
+        self.begun = False  # whether a commit with a number was in its place
 
     def take(self, version, number):
         """A commit is in its place. number: of its batch, None for none"""
+        self.begun = self.begun or number is not None or not version
         if number is not None:
             self._before, self.instead = number, None
         elif not version:
