@@ -1,4 +1,4 @@
-"""The cases: QUICK ones run with every `make test`, all of them with `make explore`.
+"""The cases: QUICK ones with few states run with every `make test`, all with `make explore`.
 
 Knows: Case. Must not know: how they are explored.
 """

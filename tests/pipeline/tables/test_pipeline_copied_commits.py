@@ -23,7 +23,7 @@ LOGS = ["silver", "bronze", "clock", "_state/intents", "gold_minute", "gaps", "g
 GOLD = {"gold_minute": "count", "gaps": "first", "gold_day": "batch"}
 INGEST = {"silver": "sequence", "bronze": "offset", "batches": "batch"}
 KNOWN = {**ALL, **MADE}
-SAMPLE = 40  #: damages that are tried, of some 3,200
+SAMPLE = 28  #: damages that are tried, of some 3,200
 
 
 @pytest.fixture(scope="module")

@@ -228,9 +228,10 @@ def _read(path):
         return []
 print((_read({RECORD!r}), _read({RECORD!r} + '.new'), _list({OURS!r}) + _list({UPDATES!r})))
 """)
-    recorded, coming, present = told
-    recorded = recorded if isinstance(recorded, dict) else dict.fromkeys(map(str, recorded), "")
-    return recorded, set(map(str, coming)), set(map(str, present))
+    recorded, *others = (each if isinstance(each, (dict, list)) else [] for each in told)
+    digests = recorded if isinstance(recorded, dict) else {}
+    return {str(path): digests.get(path, "") for path in recorded}, *(
+        set(map(str, each)) for each in others)  # fmt: skip
 
 
 def _leftovers(device, items, recorded, present):

@@ -247,8 +247,8 @@ class Look:
 
     @property
     def seed(self):
-        """(name, State) of the checkpoint that `state` begins with, as long as no commit has
-        changed it; None if the commits are all there."""
+        """(name of the checkpoint that `state` begins with, `state`); None if that begins with
+        the table, or nothing tells it."""
         if self._seed is None or self.state is None:
             return None
         return self._names[self._seed], self.state
