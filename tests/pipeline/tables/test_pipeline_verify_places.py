@@ -76,6 +76,17 @@ def test_a_log_without_its_first_commit(tmp_path):
     assert not any("bronze" in line for line in wrong(tmp_path))
 
 
+def test_a_spool_and_its_copy_are_looked_at_beside_tables(tmp_path):
+    """They cannot be read as two, but verify reads nothing into tables."""
+    decided(tmp_path / "tables", 1)
+    fill(tmp_path / "spool", [publish(senml(1))])
+    shutil.copytree(tmp_path / "spool", tmp_path / "copy")
+    done = CliRunner().invoke(commands.main, (
+        "verify", "--tables", str(tmp_path / "tables"),
+        "--spool", f"{tmp_path / 'spool'},{tmp_path / 'copy'}"))
+    assert done.exit_code == 0 and "nothing damaged" in done.output, done.output
+
+
 @pytest.mark.parametrize("name", ["deleted", "marks", "durable", f"{0:020d}.seg", "consumers"])
 @pytest.mark.parametrize("odd", [pipe, to_nothing])
 def test_the_rest_is_looked_at_when_a_file_of_a_spool_is_none(tmp_path, name, odd):
