@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 import stat
 import subprocess
@@ -252,6 +253,29 @@ def test_deep_sleep_ends_with_a_boot(board, put):
     mark = len(board.printed())
     board.reset()
     board.wait_for(r"cause 2\n[^>]*cause 4\n", since=mark)
+
+
+def test_a_machine_without_files_for_an_interpreter_is_asked_again(board, put):
+    """As one with too many processes: what ends the shortage brings the board back."""
+    put(board, "main.py", "import machine\nprint('cause', machine.reset_cause())\n"
+                          "if machine.reset_cause() == 2:\n    machine.deepsleep(2000)\n")
+    mark = len(board.printed())
+    board.reset()
+    board.wait_for("cause 2\n", since=mark)
+    supervisor = board.status()["supervisor"]
+    _, most = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
+    resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (3, most))
+    for _ in range(2):
+        tried = board.wait_for(r"no interpreter could be started \(.*open files", since=mark)
+        mark = tried.end()
+    resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (most, most))
+    board.wait_for("cause 4\n", since=mark)
+
+
+def test_a_supervisor_that_has_ended_is_told(board):
+    os.kill(board.status()["supervisor"], signal.SIGKILL)
+    with pytest.raises(BoardError, match=r"Its supervisor has ended with status -9; .*\.log"):
+        VirtualBoard.wait_for(board, "never printed", 1)
 
 
 def test_journal_region_is_nor_flash_outside_the_filesystem(board, mpremote):

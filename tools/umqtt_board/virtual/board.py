@@ -277,9 +277,18 @@ class VirtualBoard:
                 last = self.printed()[-400:].strip()
                 raise BoardError(
                     f"The virtual board {self.name} {complaint} within {timeout:g} s. "
-                    f"Its console log {self.console_log} ends with:\n{last}"
+                    f"{self._loss()}Its console log {self.console_log} ends with:\n{last}"
                 )
             time.sleep(0.02)
+
+    def _loss(self):
+        """What to tell of a supervisor of ours that has ended, although nobody told it to."""
+        if self._supervisor is None or self._supervisor.poll() is None:
+            return ""
+        log = self.folder / "supervisor.log"
+        last = log.read_text(errors="replace")[-400:].strip()
+        return (f"Its supervisor has ended with status {self._supervisor.returncode}; {log} ends "
+                f"with:\n{last}\n")
 
 
 def _check(config, folder):

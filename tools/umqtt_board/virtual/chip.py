@@ -4,6 +4,7 @@ Knows how the interpreter is started, what it finds in its environment and which
 is which. Must not know power, resets nor the serial line: supervisor.py.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -33,23 +34,31 @@ def _die_with_parent():
 
 
 class Interpreter:
-    """One run of the interpreter: its process, its two channels, what is known of its state."""
+    """One run of the interpreter: its process, its two channels, what is known of its state.
+
+    Raises OSError, and leaves nothing open, if the machine has no process or file left for it.
+    """
 
     def __init__(self, folder, config, cause, raw, main):
         self.console = Console(raw)
         self.up = False
         self.last_interrupt = -1.0
         ours, theirs = socket.socketpair()
-        read_end, write_end = os.pipe()
-        with theirs:
-            self.process = subprocess.Popen(
-                [interpreter(), "-X", f"heapsize={_heap(config)}", "-i",
-                 str(DEVICE_SIDE / "start.py")],
-                stdin=theirs, stdout=theirs, stderr=theirs, pass_fds=(write_end,),
-                cwd=folder, start_new_session=True, preexec_fn=_die_with_parent,
-                env=_environment(folder, config, cause, main, write_end),
-            )  # fmt: skip
-        os.close(write_end)
+        with theirs, contextlib.ExitStack() as unless_started:
+            unless_started.callback(ours.close)
+            read_end, write_end = os.pipe()
+            unless_started.callback(os.close, read_end)
+            try:
+                self.process = subprocess.Popen(
+                    [interpreter(), "-X", f"heapsize={_heap(config)}", "-i",
+                     str(DEVICE_SIDE / "start.py")],
+                    stdin=theirs, stdout=theirs, stderr=theirs, pass_fds=(write_end,),
+                    cwd=folder, start_new_session=True, preexec_fn=_die_with_parent,
+                    env=_environment(folder, config, cause, main, write_end),
+                )  # fmt: skip
+            finally:
+                os.close(write_end)
+            unless_started.pop_all()
         ours.setblocking(False)
         os.set_blocking(read_end, False)
         self.line = ours

@@ -47,6 +47,7 @@ STARVED_POLL_S = 0.05  # between two looks at a program that gets no time
 INTERRUPT_GAP_S = 0.2  # two Ctrl-C within this are one: the unix port dies of the second
 LOG_LIMIT = 8 * 1024 * 1024  # bytes of console.log before it becomes console.log.1
 BAD_STARTS = 3  # interpreters that never came up before the board is switched off
+AGAIN_S = 1.0  # until the next try when the machine had no process or no open file for one
 
 
 class Supervisor:
@@ -118,10 +119,15 @@ class Supervisor:
             self._start(PWRON_RESET)
 
     def _start(self, cause, raw=False, main=True):
-        config = json.loads((self.folder / "board.json").read_text())
         self.next = None
         self.deadlines.pop("start", None)
-        self.board = Interpreter(self.folder, config, cause, raw, main)
+        try:
+            config = json.loads((self.folder / "board.json").read_text())
+            self.board = Interpreter(self.folder, config, cause, raw, main)
+        except OSError as error:
+            self._note(f"no interpreter could be started ({error}), next try in {AGAIN_S:g} s")
+            self._after("start", AGAIN_S, lambda: self._start(cause, raw, main))
+            return
         self._note(f"{CAUSES[cause]}, process {self.board.process.pid}")
         self.selector.register(self.board.line, selectors.EVENT_READ, self._line_ready)
         self.selector.register(self.board.requests, selectors.EVENT_READ, self._requests_ready)
