@@ -45,7 +45,8 @@ class Following:
         self._judged = {"connections": [], "latencies": [], "_pieces": []}
         self._decoder = Decoder(self._told, ports, set(), [(0, 0)])
         self._addresses = self._decoder.rows.addresses = {}
-        self._steps = []  # of the captures before
+        self._steps = [clocks.NONE]  # of the captures before
+        self._until = None  # the latest time in them, in ns
         self._ends = Endpoints()
         self._seen = {}  # endpoints of a pair: (capture that has them, its last time)
         self._number = 0
@@ -55,8 +56,7 @@ class Following:
         """One capture, called `name`; pieces: its bytes, as an iterable. Raises NotACapture."""
         incoming = Incoming(name)
         self._number += 1
-        before = self._ends.pauses.before
-        self._ends = Endpoints(-1 if before is None else before)
+        self._ends = Endpoints()
         self._pairs, self._openings = np.zeros(0, np.int64), {}
         for raw in pieces:
             for piece in incoming.take(raw):
@@ -65,9 +65,11 @@ class Following:
         for piece in incoming.end():
             self._frames(name, incoming.at, *piece)
         self._ready()
-        self._steps.append(clocks.steps_of(self._ends.pauses.doubted))
-        within = self._steps[-1][self._steps[-1][:, 0] != (-1 if before is None else before)]
-        self._tell("problems", columns.stepped(name, within))
+        clock = self._ends.pauses
+        self._steps = [self._steps_up_to_now()]
+        if clock.first is not None:
+            self._until = max(self._until or 0, clock.last)
+        self._tell("problems", columns.stepped(name, self._own_steps()))
         if self._ends.pauses.first is None:
             self._sink("problems", columns.files([(name, "empty", EMPTY)]))
         self._tell_shared(name)
@@ -95,13 +97,27 @@ class Following:
             if clock.last >= until:
                 self._seen[ends] = name, clock.last
 
-    def weave(self, woven, steps):
+    def _own_steps(self):
+        """The steps of the clock of this capture, as far as it was read."""
+        return clocks.steps_of(self._ends.pauses.doubted, self._number)
+
+    def _steps_up_to_now(self):
+        """Those of all captures, and of the time between this one and those before it."""
+        first, between = self._ends.pauses.first, clocks.NONE
+        if first is not None and self._until is not None and first > self._until:
+            between = clocks.between(self._until, first)
+        return np.concatenate([*self._steps, between, self._own_steps()])
+
+    def weave(self, woven, steps, first, last):
         """Several captures that are read as one (together/weave.py). steps: of their clocks, as
-        rules/clock.py has them."""
+        rules/clock.py has them; first, last: of their times, in ns."""
         self._number += 1
+        if self._until is not None and first > self._until:
+            self._steps.append(clocks.between(self._until, first))
+        self._until = max(self._until or 0, last)
         decoder, keys = self._decoder, woven.keys
         decoder.rows.at = 0
-        self._steps.append(steps)
+        self._steps.append(clocks.of_file(steps, self._number))
         decoder.rows.steps = np.concatenate(self._steps)
         for k in np.flatnonzero(np.isin(keys["server"], BEGUN)).tolist():
             decoder.servers.add(_server(keys[k]))
@@ -119,8 +135,7 @@ class Following:
             self._sink("connections", sides.doubted(rows, brokers) or rows)
         if self._decoder.rows.repeats:
             self._tell("violations", joining.sent_again(pieces, connections))
-        steps = np.concatenate([clocks.NONE, *self._steps])
-        self._tell("findings", findings(connections, latencies, steps))
+        self._tell("findings", findings(connections, latencies, np.concatenate(self._steps)))
         self._tell("problems", sides.one_way(connections))
 
     def _sink(self, table, rows):
@@ -155,8 +170,7 @@ class Following:
         self._ends.at = self._decoder.rows.at = at
         data = self._ends.with_waiting(data)
         segments = self._ends.segments(data, first, frames)
-        steps = clocks.steps_of(self._ends.pauses.doubted)
-        self._decoder.rows.steps = np.concatenate([*self._steps, steps])
+        self._decoder.rows.steps = self._steps_up_to_now()
         self._decoder.turn_to(self._number, name, data)
         self._decoder.take(self._with_openings(segments), self._pairs)
         self._decoder.drain()

@@ -191,7 +191,9 @@ def _weave(following, members, sink, scratch):
                 sink("problems", rows)
     woven = worker.woven([(s["number"], path, shown(path), s["parts"], s["ahead"])
                           for path, s in members], 0, scratch)  # fmt: skip
-    following.weave(woven, np.concatenate([s["steps"] for s in split]))
+    some = [s for s in split if s["first"] is not None]
+    following.weave(woven, np.concatenate([s["steps"] for s in split]),
+                    min(s["first"] for s in some), max(s["last"] for s in some))  # fmt: skip
 
 
 def lines(captures, sink, ports, stop=None):

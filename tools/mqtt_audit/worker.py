@@ -196,7 +196,7 @@ def together(split, ports, scratch, buckets):
             s["ahead"] = ahead
             if ahead:
                 s["first"], s["last"] = s["first"] - ahead, s["last"] - ahead
-                s["steps"] = s["steps"] - np.array([ahead, ahead, 0])
+                s["steps"] = s["steps"] - np.array([ahead, ahead, 0, 0])
     return found
 
 
@@ -278,7 +278,9 @@ def plan(found, paths, names, ports):
     return {"files": files, "before": before,
             "ports": list(ports), "span": _spans(split),
             "steps": np.concatenate([
-                clocks.NONE, *(s["steps"] for s in split), *_between(split)]),
+                clocks.NONE, *(clocks.of_file(s["steps"], order)
+                               for order, members in enumerate(found) for s in members),
+                *_between(split)]),
             "brokers": sorted({b for s in split for b in s["brokers"]})}  # fmt: skip
 
 

@@ -157,6 +157,29 @@ def test_what_is_like_it_and_is_not(wrong, tmp_path):
     assert found(wrong, tmp_path)[0] == []
 
 
+@pytest.mark.parametrize("code,lost", [(5, 4), (0, 5)], ids=["CONNACK", "DISCONNECT"])
+def test_what_a_capture_lacks_makes_no_reconnect_storm(code, lost, tmp_path):
+    """Each was refused, or said goodbye, in the frame that is missing."""
+    talks = [opened(("10.0.0.2", 40_000 + k), k, code=code) for k in range(14)]
+    if not code:
+        talks = [talk.client(kit.DISCONNECT) for talk in talks]
+    frames = sorted(frame for talk in talks
+                    for k, frame in enumerate(talk.close().wrapped()) if k != lost)  # fmt: skip
+    assert kit.findings(frames, tmp_path) == []
+    found = kit.read([tmp_path / "t.pcap"], tmp_path)
+    side = "broker" if code else "client"
+    assert {(c[f"{side}_lost"], p["count"]) for c, p in zip(
+        found["connections"], found["problems"], strict=True)} == {(4 if code else 2,) * 2}
+
+
+@pytest.mark.parametrize("gone", [(1,), (0, 1, 2)], ids=["SYN with ACK", "the handshake"])
+def test_login_guessing_without_the_beginning_of_each_connection(gone, tmp_path):
+    frames = sorted(frame for talk in guesses(10)
+                    for k, frame in enumerate(talk.wrapped()) if k not in gone)  # fmt: skip
+    (one,) = kit.findings(frames, tmp_path)
+    assert one["finding"] == "login guessing"
+
+
 @pytest.mark.parametrize("silent", [True, False])
 def test_of_a_capture_without_what_clients_send_no_slow_handshake_is_told(silent, tmp_path):
     """As of a mirror port of one direction: whether they are answered or not."""

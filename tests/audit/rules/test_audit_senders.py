@@ -378,3 +378,47 @@ def test_before_mqtt_5_there_is_no_auth(level, tmp_path):
     assert [p["type"] for p in found["packets"]][2:] == [name]
     assert {v["type"] for v in found["violations"]} == {name}
     assert name in {t["type"] for t in found["timeline"]}
+
+
+# What only the other side sends is that one violation, and says nothing about the connection.
+
+STRAY = {4: [("MQTT 3.1.1, 2.2.1", "client")], 5: [("MQTT 5, 2.1.2", "client")]}
+STRAYS = {
+    "CONNACK": lambda level, made: made.client(_connack(level)),
+    "CONNACK that refuses": lambda level, made: made.client(_connack(level, code=135)),
+    "CONNACK with a session": lambda level, made: made.client(_connack(level, present=1)),
+    "PINGRESP": lambda level, made: made.client(kit.PINGRESP),
+}  # fmt: skip
+
+
+def _connack(level, code=0, present=0):
+    if level == 5:
+        return mqtt5.connack(code=code, present=present)
+    return kit.connack(min(code, 5), present)
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@pytest.mark.parametrize("name", STRAYS)
+def test_what_a_client_must_not_send_is_nothing_of_the_broker(name, level, tmp_path):
+    connect = mqtt5.connect() if level == 5 else kit.connect()
+    made = STRAYS[name](level, kit.Talk().open().client(connect)).broker(_connack(level))
+    publish = mqtt5.publish("a", qos=1, ident=7) if level == 5 else kit.publish("a", b"x", 1, 7)
+    made.client(publish)
+    made.broker(kit.ack(4, 7)).client(kit.PINGREQ).broker(kit.PINGRESP)
+    assert broken(made, tmp_path) == STRAY[level]
+
+
+def test_a_connect_of_the_broker_changes_no_keep_alive(tmp_path):
+    made = talk(keep_alive=60).broker(kit.connect("other", keep_alive=3)).wait(20)
+    made.client(kit.PINGREQ).broker(kit.PINGRESP)
+    told = read(made, tmp_path)
+    assert [(v["statement"], v["sender"]) for v in told["violations"]] == [
+        ("MQTT 3.1.1, 2.2.1", "broker")]  # fmt: skip
+    assert [c["client_id"] for c in told["connections"]] == ["dev1"]
+
+
+def test_a_client_does_not_answer_its_own_pingreq(tmp_path):
+    made = talk(keep_alive=10).client(kit.PINGREQ + kit.PINGRESP)
+    for _ in range(4):
+        made.segment(1, flags=kit.ACK).wait(8).client(kit.publish("a", b"x"))
+    assert ("MQTT-3.12.4-1", "broker") in broken(made.segment(1, flags=kit.ACK), tmp_path)

@@ -5,6 +5,7 @@ Knows: the kit. Must not know: the code under test except by its tables and line
 
 import audit_kit as kit
 import pytest
+from devices import as_lines, told
 
 HOUR = 3600
 PUB = kit.publish("a", b"x")
@@ -90,10 +91,10 @@ def test_a_step_of_the_clock_is_no_silence_if_time_stamps_deny_it(step, tmp_path
     own = pings(step, True).wrapped()
     bare = [(t, f.replace(b"\x0a\0\0\2", b"\x0a\0\0\3")) for t, f in pings(
         step, False).wrapped()]  # fmt: skip
-    for frames, told in ((own, 0), (own + bare, 0), (bare, 1)):
+    for frames, times in ((own, 0), (own + bare, 0), (bare, 1)):
         path = kit.pcap(tmp_path / "t.pcap", sorted(frames, key=lambda f: f[0]))
         found = kit.read([path], tmp_path)["violations"]
-        assert min(1, len(found)) == told * (step < 99), found
+        assert min(1, len(found)) == times * (step < 99), found
 
 
 def test_a_client_that_slept_is_silent_if_the_broker_confirms_the_time(tmp_path):
@@ -176,7 +177,7 @@ def test_a_step_of_the_clock_elsewhere_lets_no_silence_be_told(why):
 
     conns, rows = np.zeros(1, CONN), np.zeros(1, VIOLATION)
     rows["code"], rows["time"], rows["value"] = 47, 10 * SECOND, 3000
-    for steps in (clock.NONE, np.array([[90 * SECOND, 80 * SECOND, 1]])):
+    for steps in (clock.NONE, np.array([[90 * SECOND, 80 * SECOND, 1, 0]])):
         conns[why] = 0
         assert clock.believed(rows, conns, steps).all()
         conns[why] = LATE_FAR if why == "late" else 1
@@ -198,3 +199,21 @@ def test_one_direction_that_is_late_in_a_file_gives_no_latency_below_0(late, res
     assert not [f for f in found["flows"] if (f["latency_ms"] or 0) < 0]
     told = [f["latency_ms"] for f in found["flows"] if f["done"] and f["done"] < f["first"]]
     assert told == [None] * len(told) and len(told) == 5
+
+
+@pytest.mark.parametrize("elsewhere", [(5,), (-101, 120), (-3600, 3600), (-300, 3, 130)])
+def test_what_another_capture_lacks_hides_no_silence(elsewhere, tmp_path):
+    """Of another gateway: when that had no frame, and what its clock did, tells nothing here."""
+    made = kit.Talk().open().client(kit.connect(keep_alive=10)).broker(kit.connack()).wait(20)
+    made.client(kit.PINGREQ).broker(kit.PINGRESP).client(kit.PINGREQ).segment(1, flags=kit.ACK)
+    for _ in range(5):
+        made.wait(6).client(kit.publish("a")).segment(1, flags=kit.ACK)
+    paths = [kit.pcap(tmp_path / "one.pcap", made.close().wrapped())]
+    alone = told(kit.read(paths, tmp_path / "alone")["violations"])
+    assert {v[2] for v in alone} == {"MQTT-3.1.2-23", "MQTT-3.12.4-1"}
+    frames = [f for at in elsewhere for f in kit.Talk(
+        ("10.9.9.9", 1), ("10.9.9.1", 1883), start=kit.START + at * 10**9).open().client(
+        kit.connect("other")).broker(kit.connack()).client(kit.DISCONNECT).close().wrapped()]
+    paths.append(kit.pcap(tmp_path / "other.pcap", frames))
+    assert told(kit.read(paths, tmp_path / "both")["violations"]) == alone
+    assert told(as_lines(tmp_path / "both")) == alone

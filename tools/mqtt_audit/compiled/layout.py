@@ -109,7 +109,8 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1 guessed:u1")
 #: acknowledged all that the other has sent, FIN too. doubled: the capture has it twice, as far as
 #: nothing tells; replayed: its SYN at least (tcp/copies.py). belated: some of its segments came
 #: again more than half of GRACE behind the latest one that shows that a side was there, or behind
-#: their first ones; lag: the least of the latter times in ns, 0: none.
+#: their first ones; lag: the least of the latter times in ns, 0: none. upto: the last file that
+#: has a segment of it.
 CONN = _rows(
     "pair:i8 before:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
     "ping_heard:i8 ping_waited:i8 asked_heard:i8 rtt:i8 owed:i8 owed_at:i8 owed_frame:i8 "
@@ -118,7 +119,7 @@ CONN = _rows(
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
     "late:u1 dubious:u1 method:u1 keep_alive:i4 agreed:u1 imposed:u1 connects:i4 pings:i4 "
     "silences:i4 longest:i8 spoilt:i8 tears:i4 torn:i4 settled:u1 doubled:u1 replayed:u1 "
-    "belated:u1 lag:i8 fields:u1"
+    "belated:u1 lag:i8 fields:u1 upto:i8"
 )
 BEGUN_ACK, BEGUN = 1, 2  #: CONN.begun: by SYN with ACK, by the client's SYN
 LATE, LATE_FAR = 1, 2

@@ -25,14 +25,15 @@ from ..compiled.layout import (
     UNSUBSCRIBE,
 )  # fmt: skip
 
+#: Types that only a client sends in every version, and only a server.
+OF_CLIENTS = CONNECT, SUBSCRIBE, UNSUBSCRIBE, PINGREQ
+OF_SERVERS = CONNACK, SUBACK, UNSUBACK, PINGRESP
+
 
 @kernel
-def _wrong_way(kind, sender, level):
-    """Whether a type is of the other side only."""
-    servers = kind == CONNACK or kind == SUBACK or kind == UNSUBACK or kind == PINGRESP
-    clients = kind in (CONNECT, SUBSCRIBE, UNSUBSCRIBE, PINGREQ)
-    clients = clients or kind == DISCONNECT and level != 5
-    return clients if sender else servers
+def wrong_way(kind, sender):
+    """Whether a type is of the other side only. What its packet says is then of no connection."""
+    return kind in OF_CLIENTS if sender else kind in OF_SERVERS
 
 
 @kernel
@@ -59,7 +60,7 @@ def check_form(st, row, conn, sender):
     if flags != wanted and level != 3 and level != 2:
         code = 36 if kind == PUBREL else 37 if kind == SUBSCRIBE else 38
         violation(st, code if wanted else 1, conn, sender, kind, time, frame, flags)
-    if _wrong_way(kind, sender, level):
+    if wrong_way(kind, sender) or sender and kind == DISCONNECT and level != 5:
         violation(st, 48, conn, sender, kind, time, frame, 0)
     elif kind == RESERVED or kind == AUTH and level != 5:
         violation(st, 152, conn, sender, kind, time, frame, kind)

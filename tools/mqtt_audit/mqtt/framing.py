@@ -91,6 +91,8 @@ def _reasoned_fits(d, q, end, rem, kind):
     at = 0 if kind == DISCONNECT else 1 if kind == CONNACK else 2
     if rem <= at or q + at >= end:
         return True
+    if kind == CONNACK and rem == 2:
+        return d[q] <= 1 and (d[q + 1] <= 5 or _reason_fits(d[q + 1]))
     if not _reason_fits(d[q + at]) or kind == CONNACK and d[q] > 1:
         return False
     return rem < at + 2 or q + at + 1 >= end or d[q + at + 1] >= 128 or (

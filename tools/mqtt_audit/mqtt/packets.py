@@ -46,7 +46,7 @@ from ..compiled.layout import (
 )  # fmt: skip
 from ..flows.exchanges import REFUSED, answer, granted, name, named, publish, request
 from ..rules.limits import closing
-from .checks import check_form, check_order, check_size, first_of_session
+from .checks import check_form, check_order, check_size, first_of_session, wrong_way
 from .properties import ALIASED, FORMAT, METHOD, has_property, limits, number_of, variable
 from .text import TEXT_BAD, TEXT_OK, TEXT_WILD, copy_text, text_kind, utf8
 
@@ -282,9 +282,9 @@ def _subscription(st, row, sender, missing):
     asks = kind == SUBSCRIBE or kind == UNSUBSCRIBE
     if asks and row["id"] == 0:
         violation(st, 28, conn, sender, kind, time, frame, 0)
-    if asks and not sender:
+    if asks:
         request(st, row, conn, missing)
-    elif sender and not asks:
+    elif not asks:
         granted(st, kind, conn, row["id"], time, frame, missing)
 
 
@@ -313,7 +313,10 @@ def _open(st, c, d, p, have, row, sender):
 def _follow(st, c, d, p, have, row, sender, missing):
     """What the packet does to the connection and to exchanges."""
     kind, conn = row["kind"], row["conn"]
-    if kind == CONNECT or kind == CONNACK:
+    if wrong_way(kind, sender):
+        if SUBSCRIBE <= kind <= UNSUBACK and have >= 2:
+            row["id"] = _id_at(d, p, row["level"])
+    elif kind == CONNECT or kind == CONNACK:
         _open(st, c, d, p, have, row, sender)
     elif PUBACK <= kind <= PUBCOMP and have >= 2:
         row["id"] = _id_at(d, p, row["level"])

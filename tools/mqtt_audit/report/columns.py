@@ -28,7 +28,7 @@ from ..compiled.layout import (
     TYPES,
 )  # fmt: skip
 from ..mqtt.properties import PROPERTIES
-from ..rules.ending import longest, unseen
+from ..rules.ending import lacking, longest, unseen
 from ..rules.findings import FINDINGS
 from ..rules.statements import BESIDE, FIELDS, IN_PROPERTY, KEEP_ALIVE, RULES, statement
 from ..rules.why import ANSWERS, half, never_answered, refused, sure, why
@@ -349,7 +349,7 @@ def _protocol(conn, level, opaque, known):
 
 _COUNTS = {"packets": "packets", "bytes": "bytes", "publish_0": "publish0",
            "publish_1": "publish1", "publish_2": "publish2", "dup": "dups", "payload": "payload",
-           "segments": "segments", "resent": "resent", "disordered": "disordered", "lost": "lost",
+           "segments": "segments", "resent": "resent", "disordered": "disordered",
            "gaps": "gaps", "peak": "peak", "flood": "flood_n"}  # fmt: skip
 
 
@@ -388,6 +388,8 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files, t
     }
     said = [_protocol(k, *row, protocols)
             for k, row in enumerate(zip(conns["level"].tolist(), conns["opaque"].tolist()))]
+    lost = ways["lost"] + lacking(conns, ways)
+    counts |= {f"{side}_lost": numbers(lost[:, way], pa.int64()) for way, side in enumerate(WAYS)}
     silence, known = longest(conns, ways)
     whole, shook, answered = timed
     known &= whole

@@ -41,6 +41,7 @@ from ..compiled.layout import (
     VIOLATION,
 )  # fmt: skip
 from ..mqtt import bodies
+from ..mqtt.checks import OF_CLIENTS, OF_SERVERS
 from ..rules import clock, evidence
 from ..rules.agreed import Agreed
 from ..rules.ending import in_step
@@ -128,6 +129,8 @@ class Rows:
                 out.broken += bodies.of_other_side(kind, row["from_server"], out.values)
                 out.broken += self._agreed.packet(conn, kind, row["from_server"], out.values)
             found[k] = out.values
+            if kind in (OF_CLIENTS if row["from_server"] else OF_SERVERS):
+                continue  # a violation by its type alone
             self._note(conn, kind, int(row["id"]), out, row)
             for code, value in out.broken:
                 self._violate(code, row, value)
@@ -247,7 +250,8 @@ class Rows:
         messages.unanswered(rows, conns, self.arrays.ways)
         alone = messages.alone(rows, conns)
         allowed = conns["keep_alive"][rows["conn"]].astype(np.int64) * SECOND
-        known = clock.timed(rows["first"], rows["done"], allowed, self.steps)
+        known = clock.timed(rows["first"], rows["done"], allowed, self.steps,
+                            clock.files_of(conns[rows["conn"]]))  # fmt: skip
         known &= (rows["vague"] & (VAGUE | ANOTHER)) == 0
         known &= (rows["outcome"] != 1) | (rows["done"] >= rows["first"])
         known &= in_step(conns, self.arrays.ways)[rows["conn"]]

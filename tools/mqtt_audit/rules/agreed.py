@@ -62,7 +62,7 @@ def _will(values, has, connect):
     if values.get("return_code") or not connect.get("will"):
         return
     qos = connect.get("will_qos") or 0
-    if qos > int(has.get("Maximum QoS", 2)):
+    if int(has.get("Maximum QoS", 2)) < qos < 3:  # 3 is none, and told of CONNECT
         yield 146, qos
     if connect.get("will_retain") and has.get("Retain Available") == "0":
         yield 147, 0

@@ -11,24 +11,42 @@ from .statements import SILENCE
 
 #: For so long a capture with a silent client may have no frame at all, and is believed.
 STILL = 100 * SECOND
-NONE = np.zeros((0, 3), np.int64)  #: no steps
+NONE = np.zeros((0, 4), np.int64)  #: no steps
+ALL = -1  #: file of a step that is none of one capture's clock
 
 
-def steps_of(pauses):
+def steps_of(pauses, file=ALL):
     """Where the clock of a capture is not to be believed without more: rows of (from, to, whether
-    it was wrong for sure), times in ns. It goes back (from > to), time stamps of TCP deny it, or
-    nothing at all was captured for longer than STILL. pauses: Pauses.doubted of tcp/stamps.py."""
+    it was wrong for sure, file), times in ns. It goes back (from > to), time stamps of TCP deny
+    it, or nothing at all was captured for longer than STILL. pauses: Pauses.doubted of
+    tcp/stamps.py. file: its number."""
     ahead = pauses["until"] - pauses["since"]
     wrong = (ahead < 0) | (pauses["wrong"] > 0)
-    rows = np.stack([pauses["since"], pauses["until"], wrong], axis=1).astype(np.int64)
-    return rows[wrong | (ahead > STILL)]
+    rows = np.stack([pauses["since"], pauses["until"], wrong, np.full(len(wrong), file)], axis=1)
+    return rows.astype(np.int64)[wrong | (ahead > STILL)]
 
 
 def between(before, after):
     """The same of the time between two frames, of which nothing else is known."""
     wrong = after < before - GRACE
-    return np.array([(before, after, wrong)] if wrong or after - before > STILL else NONE,
-                    np.int64).reshape(-1, 3)  # fmt: skip
+    return np.array([(before, after, wrong, ALL)] if wrong or after - before > STILL else NONE,
+                    np.int64).reshape(-1, 4)  # fmt: skip
+
+
+def of_file(steps, file):
+    """The steps as those of a capture, or of several that are read as one, with this number."""
+    return np.column_stack([steps[:, :3], np.full(len(steps), file, np.int64)])
+
+
+def files_of(conns):
+    """(the first, the last file) that have frames of each connection."""
+    return conns["id"] >> 32, conns["upto"]
+
+
+def _concern(steps, low, high):
+    """Which steps are of the clock of a file from `low` to `high`: the clock of another capture,
+    and when that had no frame, tells nothing."""
+    return (steps[:, 3] == ALL) | (low <= steps[:, 3]) & (steps[:, 3] <= high)
 
 
 def believed(rows, conns, steps):
@@ -38,7 +56,7 @@ def believed(rows, conns, steps):
     time in which the clock was wrong for sure, or in which no connection at all has a frame for
     longer than STILL and four times the keep alive: neither side would be silent for so long, so
     that is a step of the clock, or the capture stood still. Without a keep alive both sides may be
-    silent."""
+    silent. Of other captures' clocks this says nothing."""
     late = conns["late"][rows["conn"]]
     told = ~(np.isin(rows["code"], ORDER) & (late > 0))
     belated = conns["belated"][rows["conn"]] > 0
@@ -46,29 +64,35 @@ def believed(rows, conns, steps):
     if not len(steps):
         return told
     low, high, wrong = steps[:, :2].min(axis=1), steps[:, :2].max(axis=1), steps[:, 2] > 0
+    files = files_of(conns[rows["conn"]])
     for k in np.flatnonzero(np.isin(rows["code"], SILENCE)).tolist():
         end = int(rows["time"][k])
         begin = end - (int(rows["value"][k]) + 1) * 1_000_000
         allowed = int(conns["keep_alive"][rows["conn"][k]]) * SECOND
         meets = (low < end) & (high > begin)
         doubted = wrong | (allowed > 0) & (high - low > max(4 * allowed, STILL))
-        told[k] &= not (meets & doubted).any()
+        told[k] &= not (meets & doubted & _concern(steps, files[0][k], files[1][k])).any()
     return told
 
 
-def timed(begin, end, allowed, steps):
+def timed(begin, end, allowed, steps, files=None):
     """Which times from `begin` to `end` (ns) hold no step forward of the clock, as believed() has
-    it of silences. allowed: the keep alive of each in ns, 0: none."""
+    it of silences. allowed: the keep alive of each in ns, 0: none. files: the first and the last
+    of each, as files_of() has them, or any."""
     told = np.ones(len(begin), bool)
+    low, high = files or (np.full(len(begin), ALL), np.full(len(begin), np.iinfo(np.int64).max))
     ahead = steps[steps[:, 1] > steps[:, 0]]
     sure, rest = ahead[ahead[:, 2] > 0], ahead[ahead[:, 2] == 0]
-    if len(sure):
-        sure = sure[np.argsort(sure[:, 0], kind="stable")]
+    for file in np.unique(sure[:, 3]).tolist() if len(sure) else ():
+        own = sure[sure[:, 3] == file]
+        own = own[np.argsort(own[:, 0], kind="stable")]
         # Of those that begin with each or later, where the first one ends.
-        ends = np.append(np.minimum.accumulate(sure[::-1, 1])[::-1], np.iinfo(np.int64).max)
-        told = ends[np.searchsorted(sure[:, 0], begin)] > end
+        ends = np.append(np.minimum.accumulate(own[::-1, 1])[::-1], np.iinfo(np.int64).max)
+        elsewhere = (file != ALL) & ((file < low) | (file > high))
+        told &= elsewhere | (ends[np.searchsorted(own[:, 0], begin)] > end)
     for k in np.flatnonzero(told & (allowed > 0) & (end - begin > STILL)) if len(rest) else ():
         inside = (rest[:, 0] >= begin[k]) & (rest[:, 1] <= end[k])
+        inside &= _concern(rest, low[k], high[k])
         told[k] = not (inside & (rest[:, 1] - rest[:, 0] > max(4 * allowed[k], STILL))).any()
     return told
 
@@ -77,4 +101,4 @@ def known(conns, begin, end, steps):
     """Of which connections it is known how long it was from one time to another, `begin` and `end`
     being names of layout.CONN: the clock made no step between."""
     allowed = conns["keep_alive"].astype(np.int64) * SECOND
-    return timed(conns[begin], conns[end], allowed, steps)
+    return timed(conns[begin], conns[end], allowed, steps, files_of(conns))

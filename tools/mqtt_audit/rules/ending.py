@@ -92,7 +92,7 @@ def hidden(conns, ways, asked):
     return unread | heard | said | (ways["lapses"] > 0) & (asked <= ways["hole_at"])
 
 
-def _lacking(conns, ways):
+def lacking(conns, ways):
     """Bytes at the end of each stream that only these numbers tell of: a FIN may be the last."""
     fin = ways["fin"] > 0
     beyond = np.maximum(np.where(ways["acked_known"] > 0, _beyond(ways, "acked"), 0),
@@ -254,8 +254,8 @@ def _problems(conns, ways):
     kind = np.where(far, P_FAR, P_LATE)
     over = _rows_of(read & (ways["over_frame"] > 0), ways, "over_frame", kind,
                     ways["delay"] // (SECOND // 1000))  # fmt: skip
-    lacking = _lacking(conns, ways)
-    end = _rows_of(lacking > 0, ways, "reached", P_LOSS * one, lacking)
+    least = lacking(conns, ways)
+    end = _rows_of(least > 0, ways, "reached", P_LOSS * one, least)
     none = end["frame"] == 0  # without data the connection's first one
     end["frame"][none] = conns["id"][end["conn"][none]]
     end["time"][none] = conns["first"][end["conn"][none]]

@@ -127,10 +127,10 @@ def _named(found):
 
 def _storms(found):
     named, key = _named(found)
-    refused = found.yes(pc.greater(found.table["return_code"], 0))
-    refused |= found.yes(pc.equal(found.table["unseen"], "broker"))  # nobody knows
-    ended = found.yes(found.table["disconnect"])
-    some = np.flatnonzero(named & ~refused & ~ended & found.yes(found.table["begun"]))
+    accepted = found.yes(pc.equal(found.table["return_code"], 0))
+    # DISCONNECT may be in bytes that are missing.
+    ended = found.yes(found.table["disconnect"]) | (_numbers(found.table["client_lost"]) > 0)
+    some = np.flatnonzero(named & accepted & ~ended & found.yes(found.table["begun"]))
     for at in _crowded(key[some], found.first[some], *STORM):
         at = some[at]
         who = found.table["client_id"][int(at[0])].as_py()

@@ -53,6 +53,7 @@ def _new_connection(st, pair, seg, server):
     c["pair"], c["server"], c["end"], c["last_client"] = pair, server, END_OPEN, seg["time"]
     c["id"] = st.n[N_FILE] << 32 | seg["frame"]
     c["first"] = c["last"] = seg["time"]
+    c["upto"] = st.n[N_FILE]
     if seg["flags"] & SYN:
         c["begun"] = BEGUN_ACK if seg["flags"] & ACK else BEGUN
     for k in range(2):

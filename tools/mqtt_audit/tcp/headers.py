@@ -392,11 +392,11 @@ def _grown(rows, used, size):
 
 class Endpoints:
     """The pairs of endpoints of one file; grows with their number and nothing else. `pauses`: a
-    stamps.Pauses; before: as it has it. `at`: where in the file the bytes lie that segments() is
-    given, if not at its beginning."""
+    stamps.Pauses. `at`: where in the file the bytes lie that segments() is given, if not at its
+    beginning."""
 
-    def __init__(self, before=-1):
-        self.pauses, self.at = stamps.Pauses(before), 0
+    def __init__(self):
+        self.pauses, self.at = stamps.Pauses(), 0
         self._keys = np.zeros(1 << 12, KEY)
         self._trails = np.zeros((1 << 12, 2), TRAIL)
         self._seen = np.zeros(SPLIT + SEEN, np.uint8)

@@ -43,7 +43,7 @@ def pause(pauses, state, time):
     before = state[BEFORE]
     if not state[KNOWN]:
         state[FIRST] = state[LAST] = time
-    if (state[KNOWN] or before >= 0) and (time - before > LEAST or before - time > GRACE):
+    if state[KNOWN] and (time - before > LEAST or before - time > GRACE):
         row = pauses[state[N] - state[GONE]]
         row["since"], row["until"], row["right"], row["wrong"] = before, time, 0, 0
         state[N] += 1
@@ -73,12 +73,10 @@ def note(pauses, state, t, time, stamp, opens):
 
 
 class Pauses:
-    """Those of one capture that is read from its beginning. before: time in ns of a frame before
-    it, or -1."""
+    """Those of one capture that is read from its beginning."""
 
-    def __init__(self, before=-1):
+    def __init__(self):
         self.rows, self.state = np.zeros(0, PAUSE), np.zeros(6, np.int64)
-        self.state[BEFORE] = before
         self._told = []
 
     def room(self, frames):
@@ -118,5 +116,5 @@ class Pauses:
 
     @property
     def before(self):
-        """Time of the last frame, or of the one before the capture; None if there is none."""
-        return int(self.state[BEFORE]) if self.state[BEFORE] >= 0 else None
+        """Time of the last frame, or None."""
+        return int(self.state[BEFORE]) if self.state[KNOWN] else None

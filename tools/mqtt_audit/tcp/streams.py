@@ -390,7 +390,7 @@ def _segment(st, d, seg, conn, resumed, kind):
     copied = seg["flags"] & COPY > 0
     counts = not copied and not behind_end(c, seg)
     if counts:
-        c["last"] = max(c["last"], seg["time"])
+        c["last"], c["upto"] = max(c["last"], seg["time"]), st.n[N_FILE]
     if not resumed:
         if not copied and place(c, s, other, seg) == BEHIND:
             tear(st, conn, sender, seg["time"], st.n[N_FILE] << 32 | wide(seg["frame"]),
