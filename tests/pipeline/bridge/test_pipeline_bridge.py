@@ -225,6 +225,13 @@ def test_a_new_spool_for_a_session_that_is_known_is_told(broker, device, tmp_pat
     assert end(start(broker, tmp_path / "spool")) == 0
     assert log.read_text().count("session present") == 1 and told not in log.read_text()
     device.take(1)
+    bridge = start(broker, tmp_path / "spool")
+    wait_for(lambda: spooled(tmp_path / "spool"), what="a message in the spool")
+    assert end(bridge) == 0
+    (tmp_path / "spool" / "spool.json").unlink()
+    assert end(start(broker, tmp_path / "spool")) == 0
+    assert "spool.json was missing: it is written again" in log.read_text()
+    assert told not in log.read_text(), "it is the same one"
     assert end(start(broker, tmp_path / "other")) == 0
     assert log.read_text().count(told) == 1
     assert f"the spool in {tmp_path / 'other'} is new" in log.read_text()

@@ -198,6 +198,8 @@ def test_a_power_cut_leaves_a_block_of_full_length_that_is_not_whole(folder, whe
 def test_whatever_else_stands_behind_durable_is_cut_off(folder, tail):
     with open(last(folder), "ab") as file:
         file.write(tail)
+    wrong, notes = verified(folder)
+    assert not wrong and f"the last {len(tail)} bytes, from position" in notes[-1]
     assert f"cut off {len(tail)} bytes" in bridge(folder)
     assert batch(folder) == PAYLOADS
 

@@ -36,6 +36,7 @@ class Plan:
     """What the writer has to do.
 
     id        of the spool            listed   its segments
+    new       whether there is none in the folder yet
     position  where the next block goes, in the last segment; in a new one, its base
     last      the segment to go on with; None: a new one is begun
     extra     bytes behind `position` that are cut off
@@ -44,6 +45,7 @@ class Plan:
     """
 
     id: str = ""
+    new: bool = False
     listed: list = field(default_factory=list)
     position: int = 0
     last: Segment | None = None
@@ -80,7 +82,7 @@ def _identify(folder, found):
     missing = not (folder / "spool.json").exists()
     if missing and deleted(folder) is None and not holds_packets(found.listed):
         _empty(folder)
-        found.id = secrets.token_hex(8)
+        found.id, found.new = secrets.token_hex(8), True
         return
     found.id = spool_id(folder)
     if missing:

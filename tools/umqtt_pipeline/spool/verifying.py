@@ -62,7 +62,12 @@ def _of_a_bridge(folder):
     if lock.held(folder):
         return wrong, told
     try:
-        told = recovery.plan(folder).notes
+        plan = recovery.plan(folder)
+        told = plan.notes
+        if plan.extra:
+            told.append(f"{plan.last.path}: the last {plan.extra} bytes, from position "
+                        f"{plan.position} on, are no whole block: the bridge cuts them off when "
+                        "it starts")  # fmt: skip
     except SpoolError as error:
         wrong = str(error)
     return (None, []) if lock.held(folder) else (wrong, told)

@@ -56,7 +56,6 @@ class SpoolWriter:
         self.folder = Path(folder)
         self.segment_bytes = min(segment_bytes, (max_bytes or 4 * segment_bytes) // 4)
         self.max_bytes = max_bytes
-        self.made = not (self.folder / "spool.json").exists()  #: by this writer: nothing is in it
         make_folder(self.folder)
         self._lock = lock.take(self.folder)
         self._durable = self._file = None
@@ -70,6 +69,7 @@ class SpoolWriter:
         """Go on where the last writer ended. What raises SpoolError comes before any change."""
         plan = recovery.plan(self.folder)
         self.id, self.notes = plan.id, plan.notes
+        self.made = plan.new  #: by this writer: nothing is in it
         self._sizes = {s.base: s.size() for s in plan.listed}
         self.position = plan.position
         if check is not None:
