@@ -289,3 +289,12 @@ def test_places_that_cannot_be(place, tmp_path):
         done = run(*words)
         assert done.returncode == 2 and said in " ".join(done.stderr.split()), done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_keys_that_nobody_gave_are_named(monkeypatch):
+    """obstore then asks a service that only machines of a cloud have."""
+    error = OSError("PUT http://169.254.169.254/latest/api/token: connection refused")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    assert "AWS_ACCESS_KEY_ID" in str(objects.unreachable(error, "s3://readings"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "me")
+    assert "AWS_ACCESS_KEY_ID" not in str(objects.unreachable(error, "s3://readings"))

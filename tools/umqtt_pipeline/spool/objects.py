@@ -21,6 +21,9 @@ IN_PLACE = ("with 3 to 63 small letters, digits, - and . in BUCKET, which begins
             "letter or a digit, and letters, digits and . _ = - in PREFIX")  #: in words
 #: how a store has answered that will not answer otherwise the next time
 REFUSED = re.compile(r"PermissionDenied|Unauthenticated|status code: 4(?!08|29)\d\d")
+#: Who is asked for keys if the environment has none: a service that only machines of a cloud have.
+ASKED = "169.254.169.254"
+NO_KEYS = "; AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, and nobody here gives others"
 RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 
 
@@ -57,7 +60,8 @@ def unreachable(error, root):
     said = f"{type(error).__name__}: {error}"
     final = isinstance(error, (ImportError, PermissionError)) or REFUSED.search(said)
     why = failures.plain(error).partition(": <?xml")[0]
-    told = f"the object store cannot be used: {why}"
+    keys = NO_KEYS if ASKED in said and not os.environ.get("AWS_ACCESS_KEY_ID") else ""
+    told = f"the object store cannot be used: {why}{keys}"
     return Unreachable(errno.EACCES if final else errno.EAGAIN, told, str(root))
 
 
