@@ -319,7 +319,7 @@ def test_restore_without_a_copy_says_which_there_are(run, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("gives, says", [
-    ("return b'!!!!'", r"answered '!!!!' while .*a program on it prints in between"),
+    ("return b'!!!!'", r"answered '!!!!' while .*that is no part of a file"),
     ("return b'A' * 4999", r"answered 'A{200}' \.\.\. while "),
     ("return b'A' * 4000", "gives a file without end while .*its reset button.*`make erase`"),
     ("import time\n    while True: time.sleep_ms(30), print('A')",
@@ -382,15 +382,12 @@ def test_a_board_that_prints_without_end_before_its_prompt():
     (65536, b"", "gave 0 of the 65536 bytes of its journal"),
     (8192, b"j" * 4096, "gave 4096 of the 8192 bytes of its journal"),
     (-4096, b"", "says that its journal has -4096 bytes"),
-    (0, b"", "says that its journal has 0 bytes"), (True, b"", "journal has True bytes"),
-    ("65536", b"", "says that its journal has '65536' bytes"),
-    (65536.5, b"", "says that its journal has 65536.5 bytes"),
+    (0, b"", "says that its journal has 0 bytes"),
     (4096 * 10**9, b"", "says that its journal has 4096000000000 bytes"),
-    ("x" * 5000, b"", "says that its journal has 'x{79} bytes"),
 ])  # fmt: skip
 def test_a_board_that_does_not_give_its_whole_journal(size, gives, says):
     """A copy without it would be called one of a board that holds nothing."""
-    there = SimpleNamespace(port="/dev/x", value=lambda code: size, run=lambda code: None,
+    there = SimpleNamespace(port="/dev/x", value=lambda code, shape: size, run=lambda code: None,
                             read_pieces=lambda *_: gives)  # fmt: skip
     with pytest.raises(BoardError, match=says):
         held.region(there, "")

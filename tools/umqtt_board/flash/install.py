@@ -70,7 +70,7 @@ def _remove(path):
     except OSError:
         pass
 """
-_FREE = "import os\n_s=os.statvfs('/')\nprint(_s[0]*_s[3])"
+_FREE = "import os\n_s=os.statvfs('/')\n_say(_s[0]*_s[3])"
 _CLEAR = """
 import os
 def _clear(folder):
@@ -103,17 +103,17 @@ def _keep(path, name):
 _SAYS_SOMETHING = """
 try:
     with open({path!r}, "rb") as _f:
-        print(int(any(_l.strip() and not _l.strip().startswith(b"#") for _l in _f)))
+        _say(any(_l.strip() and not _l.strip().startswith(b"#") for _l in _f))
 except OSError:
-    print(0)
+    _say(False)
 """
 _EXISTS = """
 import os
 try:
     os.stat({path!r})
-    print(1)
+    _say(True)
 except OSError:
-    print(0)
+    _say(False)
 """
 _MAKE = """
 def _make(path):
@@ -159,7 +159,8 @@ def hashes(device, paths):
     device.run(_HASH)
     for start in range(0, len(paths), 20):  # a program of bounded size
         part = paths[start : start + 20]
-        found = device.value(f"print([_hash(p) for p in {part!r}])")
+        found = device.value(f"_say(tuple(_hash(p) for p in {part!r}))",
+                             ({str, None},) * len(part))  # fmt: skip
         result.update(zip(part, found))
     return result
 
@@ -202,7 +203,7 @@ def plan(device, items, image=None):
     result.stopped = result.cut or not there[MAIN]
     if image:
         result.rom = None if romfs.holds(device, image) else image
-        result.hides = bool(device.value(_EXISTS.format(path=OURS)))
+        result.hides = device.value(_EXISTS.format(path=OURS), bool)
     return result
 
 
@@ -226,8 +227,8 @@ def _read(path):
             return json.load(f)
     except (OSError, ValueError):
         return []
-print((_read({RECORD!r}), _read({RECORD!r} + '.new'), _list({OURS!r}) + _list({UPDATES!r})))
-""")
+_say((_read({RECORD!r}), _read({RECORD!r} + '.new'), _list({OURS!r}) + _list({UPDATES!r})))
+""", (object, object, [str]))
     recorded, *others = (each if isinstance(each, (dict, list)) else [] for each in told)
     digests = recorded if isinstance(recorded, dict) else {}
     return {str(path): digests.get(path, "") for path in recorded}, *(
@@ -259,7 +260,7 @@ def _own(device, rename, recorded, places):
            and places[item.path][1] and recorded.get(item.path) not in (
                "", places[item.path][1][:SHORT])]  # fmt: skip
     return [(place, name) for place, name in own
-            if device.value(_SAYS_SOMETHING.format(path=place))]  # fmt: skip
+            if device.value(_SAYS_SOMETHING.format(path=place), bool)]  # fmt: skip
 
 
 def carry_out(device, todo, progress):
@@ -277,7 +278,7 @@ def carry_out(device, todo, progress):
             if f"OSError: {ENOSPC}" not in error.traceback and "ENOSPC" not in error.traceback:
                 raise
             _give_up(device, todo)
-        kept = {name: device.value(f"{_KEEP}\nprint(repr(_keep({place!r}, {name!r})))")
+        kept = {name: device.value(f"{_KEEP}\n_say(_keep({place!r}, {name!r}))", str)
                 for place, name in _own_now(todo)}  # fmt: skip
         # Nor does boot.py, which runs without main.py, find others than its own files.
         device.run(f"import os\nopen({MIXED!r}, 'w').close()\ntry:\n os.rename({BOOT!r}, "
@@ -333,8 +334,9 @@ def without_main(device):
 def silence(device):
     """Take main.py away and restart without it: nothing runs, no watchdog counts."""
     device.doing = "stopping its program"
-    code = f"import os\ntry:\n os.rename({MAIN!r},{OFF!r})\n print(1)\nexcept OSError:\n print(0)"
-    if device.value(code):
+    code = (f"import os\ntry:\n os.rename({MAIN!r},{OFF!r})\n _say(True)\n"
+            "except OSError:\n _say(False)")  # fmt: skip
+    if device.value(code, bool):
         device.hard_reset()
 
 
@@ -350,7 +352,7 @@ def allow_main(device, new, new_boot=False):
 
 def refuse_mixed(device):
     """BoardError if the board has old and new files together, as a flash left it that was cut."""
-    if device.value(_EXISTS.format(path=MIXED)):
+    if device.value(_EXISTS.format(path=MIXED), bool):
         raise BoardError(f"Nothing was changed: a flash of the board on {device.port} was cut, "
                          "and its files are old and new ones. Run that flash again first.")
 
@@ -363,12 +365,12 @@ def stands_still(device):
 
 def _check_space(device, todo):
     device.doing = "looking at its free space"
-    free = device.value(_FREE)
+    free = device.value(_FREE, int)
     need = sum(-(-len(item.data) // BLOCK) * BLOCK for item in todo.write) + SPARE
     if todo.write and need > free:
         # Sets from over the air would not be in force after this anyway. If it ends here, the
         # board starts what an earlier installation has put.
-        free = device.value(_CLEAR.format(folder=UPDATES) + _FREE)
+        free = device.value(_CLEAR.format(folder=UPDATES) + _FREE, int)
     if todo.write and need > free:
         detail = f"{need} bytes are needed, {free} are free"
         raise BoardError(_FULL.format(port=device.port, detail=detail))
