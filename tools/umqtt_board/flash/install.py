@@ -140,11 +140,12 @@ class Plan:
     same: int = 0
     cut: bool = False  # an earlier run ended before main.py was in place and alone
     stopped: bool = False  # the same, or there is no main.py
+    names: list = field(default_factory=list)  # of all files that may be somebody's own
 
     @property
     def nothing_to_do(self):
         return not (self.rename or self.remove or self.remains or self.rom or self.hides
-                    or self.cut)  # fmt: skip
+                    or self.cut or self.own)  # fmt: skip
 
 
 def digest(data):
@@ -192,12 +193,20 @@ def plan(device, items, image=None):
             result.write.append(item)
     stale = [path for path, content in there.items() if content and path.endswith(".new")]
     recorded, coming, present = _listed(device)
-    result.remove = stale + _leftovers(device, items, recorded, present)
+    ours = {*recorded, *(coming if mixed else ())}
+    hiding = _hiding(device, items)
+    strange = [path for path, (found, own) in hiding.items() if path not in ours and found != own]
+    result.remove = stale + _leftovers(items, recorded, {*present, *hiding} - {*strange})
     result.remains = _remains(device, items, recorded, coming, mixed)
     # What lay there before new files were put in force was kept before that.
     main = (MAIN, there[MAIN]) if there[MAIN] else (OFF, None if mixed else off)
     places = {MAIN: main, BOOT: (BOOT, there.get(BOOT))}
     result.own = _own(device, result.rename, recorded, places)
+    replaced = [item.path for item in result.rename if _may_be_own(item.path)
+                and item.path not in ours and there[item.path]]  # fmt: skip
+    result.own += [(path, path) for path in sorted(strange + replaced)]
+    result.names = [MAIN, BOOT, *(path for item in items if _may_be_own(item.path)
+                                  for path in (item.path, item.path[:-4] + ".py"))]  # fmt: skip
     if there[MAIN] and off and not mixed:  # somebody has put another one there since a cut
         result.earlier = _own(device, result.rename, recorded, {MAIN: (OFF, off)})
     result.stopped = result.cut or not there[MAIN]
@@ -235,13 +244,24 @@ _say((_read({RECORD!r}), _read({RECORD!r} + '.new'), _list({OURS!r}) + _list({UP
         set(map(str, each)) for each in others)  # fmt: skip
 
 
-def _leftovers(device, items, recorded, present):
-    """Files of an earlier installation, and sources that would hide a compiled module."""
+def _may_be_own(path):
+    """Whether a compiled module lies where somebody may have put one of that name, too."""
+    return path.endswith(".mpy") and not path.startswith(OURS + "/")
+
+
+def _hiding(device, items):
+    """{path: (SHA-256 of what is on the board, that of our own source)} of the sources that would
+    hide a compiled module; whatever lies where only files of ours do is ours."""
+    modules = {item.path[:-4] + ".py": item for item in items if item.path.endswith(".mpy")}
+    return {path: (found, modules[path].source if _may_be_own(modules[path].path) else found)
+            for path, found in hashes(device, modules).items() if found}  # fmt: skip
+
+
+def _leftovers(items, recorded, present):
+    """Files of an earlier installation, `recorded` by it, and others that are to go: `present`."""
     wanted = {item.path for item in items}
-    hiding = {path[:-4] + ".py" for path in wanted if path.endswith(".mpy")}
-    hiding = {path for path, content in hashes(device, hiding).items() if content}
     aside = {path + ".new" for path in wanted}
-    return sorted((present | set(recorded) | hiding) - wanted - aside - set(STAYING))
+    return sorted((present | set(recorded)) - wanted - aside - set(STAYING))
 
 
 def _remains(device, items, recorded, coming, mixed):
@@ -290,8 +310,8 @@ def carry_out(device, todo, progress):
         allow_main(device, *(any(item.path == path for item in todo.rename)
                              for path in (MAIN, BOOT)))  # fmt: skip
     if todo.stopped:  # a flash that was cut may have kept some, and said nothing any more
-        there = hashes(device, [name + ".own" for name in (MAIN, BOOT)])
-        kept = {name: name + ".own" for name in (MAIN, BOOT) if there[name + ".own"]} | kept
+        there = hashes(device, [name + ".own" for name in todo.names])
+        kept = {name: name + ".own" for name in todo.names if there[name + ".own"]} | kept
     return kept
 
 
