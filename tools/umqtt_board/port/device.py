@@ -272,8 +272,9 @@ class Device:
     def _without_end(self, what):
         return BoardError(
             f"The board on {self.port} {what} without end while {self.doing}. Press its reset "
-            "button and run the same command again. If it does so again, `make erase` removes "
-            "what runs on it, and the readings that it holds."
+            "button and run the same command again. If it does so again, `make erase "
+            f"PORT={self.port}` with its BOARD removes what runs on it, and the readings that it "
+            "holds."
         )
 
     def _too_slow(self, what):
@@ -445,6 +446,12 @@ class Device:
         return self._guarded(lambda: port.read(max(1, port.in_waiting)))
 
 
+def folder_of(port):
+    """The folder of the virtual board that has this port, None for a port of another kind."""
+    folder = Path(str(port)).parent
+    return folder if (folder / "board.json").is_file() else None
+
+
 def why_not_open(port):
     """Return the sentence that says why a port cannot be opened and what to do."""
     try:
@@ -455,8 +462,7 @@ def why_not_open(port):
         number = getattr(error, "errno", None)
         text = str(error)
         if number == 2 or "No such file" in text:
-            folder = Path(str(port)).parent
-            if (folder / "board.json").is_file():
+            if folder := folder_of(port):
                 start = "make start" if folder == VIRTUAL else (
                     f"umqtt-board start --folder {shlex.quote(str(folder))}")  # fmt: skip
                 return f"The virtual board {folder.name} is off: {start} gives it power."
