@@ -335,7 +335,8 @@ def test_restore_without_a_copy_says_which_there_are(run, tmp_path, monkeypatch)
     ("return b'A' * 4000", "gives a file without end while .*its reset button.*`make erase PORT="),
     ("import time\n    while True: time.sleep_ms(30), print('A')",
      "prints without end while .*its reset button.*`make erase PORT="),
-    ("while True: print('A' * 99)", "prints without end while .*its reset button.*`make erase PORT="),
+    ("while True: print('A' * 99)",
+     "prints without end while .*its reset button.*`make erase PORT="),
 ])  # fmt: skip
 def test_a_board_that_gives_no_file_when_it_is_asked_for_one(
     board, put, monkeypatch, gives, says
