@@ -159,6 +159,16 @@ def test_an_answer_without_its_sum_is_none(said, board, monkeypatch):
         one.value("", {bool, None, int, str})
 
 
+def test_a_python_without_sha_256_can_still_say_what_it_is(board, put, monkeypatch):
+    """And what it says comes twice: a damaged letter is told there, too."""
+    put(board, "hashlib.py", "")
+    with device.Device(board.port) as one:
+        assert interpreter.check(one, UNIX).platform == "linux"
+        Cable(monkeypatch, lambda said: said.replace(b"linux", b"linuy", 1))
+        with pytest.raises(BoardError, match=DAMAGED):
+            interpreter.check(one, UNIX)
+
+
 def test_a_restore_reads_settings_as_a_flash_does(used, monkeypatch, tmp_path):
     backup(used, tmp_path / "copy")
     copy = copies.load(tmp_path / "copy", UNIX)
