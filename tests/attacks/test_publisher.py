@@ -190,6 +190,24 @@ def test_every_forgery_is_in_quarantine_with_its_reason(signers):
     assert list(known) == [False] * len(payloads) + [True] * 4
 
 
+def test_readings_from_before_a_board_signed_hold_its_mark_until_a_bridge_takes_them_without_keys(
+    signers, caplog
+):
+    """The bridge says so; with the keys again the mark goes on from there."""
+    key = DEV1, EPOCH
+    marks = Marks(keys=signers)
+    old = [senml(1, low=1), senml(2, low=1)]
+    packets = [publish(each) for each in (*old, signed(senml(3, low=1)))]
+    marks.feed(b"".join(packets))
+    assert marks.marks[key].upto == 0 and marks.marks[key].missing() == [[1, 2]]
+    assert "its mark stands until" in caplog.text and "without --telemetry-keys" in caplog.text
+    without = Marks()
+    without.marks = marks.marks
+    without.feed(b"".join(packets[:2]))
+    marks.feed(publish(signed(senml(4, low=1))))
+    assert marks.marks[key].upto == 4 and marks.marks[key].missing() == []
+
+
 def test_no_forgery_moves_a_mark_and_it_is_told(signers, caplog):
     marks = Marks(keys=pickle.loads(pickle.dumps(signers)))
     payloads = [payload for payload, _ in forged_readings()]

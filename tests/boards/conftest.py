@@ -25,7 +25,7 @@ def used(board, put):  # noqa: F811
         '{"device":"one","broker.host":"h","broker.user":"u","broker.password":"secret-word"}')
     put(board, "state.json", '{"count": 7, "interval_ms": 50, "interval_was": 10000}')
     with device.Device(board.port) as one:
-        assert one.value(JOURNAL) == 1
+        assert one.value(JOURNAL, int) == 1
     return board
 
 

@@ -13,7 +13,7 @@ from umqtt_board.port import device
 from umqtt_min import FileStore
 
 UNIX = boards.load("unix")
-JOURNAL = "import vboard\nvboard.journal.writeblocks(3, b'message' * 100, 0)\nprint(1)"
+JOURNAL = "import vboard\nvboard.journal.writeblocks(3, b'message' * 100, 0)\n_say(1)"
 
 
 def cli(*arguments, data=None):

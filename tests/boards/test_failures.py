@@ -202,6 +202,17 @@ def test_erase_and_restore_ask(run, board):
     assert status == 2 and f"BACKUP={board.folder} is no copy of a board" in said
 
 
+def test_the_advice_to_erase_a_board_works_with_its_port(run, board):
+    """Also for a virtual board, which has no port of its own kind."""
+    one = device.Device(board.port)
+    assert f"`make erase PORT={board.port}` with its BOARD removes" in str(one._without_end("x"))
+    assert cli.cli(["erase", "--port", board.port, "--yes"], standalone_mode=False) is None
+    assert not board.running and set(board.flash_image.read_bytes()) == {0xFF}
+    assert run("erase", "--port", "/dev/pts/none", "--yes") == (2, (
+        "umqtt-board: PORT=/dev/pts/none is no port of a virtual board of this computer: erase it "
+        "on the computer that has its folder (--folder), or give its own BOARD=."))  # fmt: skip
+
+
 def test_a_folder_for_a_copy_that_cannot_be_made_is_told_before_the_board_is_stopped(
     run, board, put, tmp_path
 ):
@@ -319,12 +330,13 @@ def test_restore_without_a_copy_says_which_there_are(run, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("gives, says", [
-    ("return b'!!!!'", r"answered '!!!!' while .*a program on it prints in between"),
+    ("return b'!!!!'", r"answered '!!!!' while .*that is no part of a file"),
     ("return b'A' * 4999", r"answered 'A{200}' \.\.\. while "),
-    ("return b'A' * 4000", "gives a file without end while .*its reset button.*`make erase`"),
+    ("return b'A' * 4000", "gives a file without end while .*its reset button.*`make erase PORT="),
     ("import time\n    while True: time.sleep_ms(30), print('A')",
-     "prints without end while .*its reset button.*`make erase`"),
-    ("while True: print('A' * 99)", "prints without end while .*its reset button.*`make erase`"),
+     "prints without end while .*its reset button.*`make erase PORT="),
+    ("while True: print('A' * 99)",
+     "prints without end while .*its reset button.*`make erase PORT="),
 ])  # fmt: skip
 def test_a_board_that_gives_no_file_when_it_is_asked_for_one(
     board, put, monkeypatch, gives, says
@@ -382,15 +394,12 @@ def test_a_board_that_prints_without_end_before_its_prompt():
     (65536, b"", "gave 0 of the 65536 bytes of its journal"),
     (8192, b"j" * 4096, "gave 4096 of the 8192 bytes of its journal"),
     (-4096, b"", "says that its journal has -4096 bytes"),
-    (0, b"", "says that its journal has 0 bytes"), (True, b"", "journal has True bytes"),
-    ("65536", b"", "says that its journal has '65536' bytes"),
-    (65536.5, b"", "says that its journal has 65536.5 bytes"),
+    (0, b"", "says that its journal has 0 bytes"),
     (4096 * 10**9, b"", "says that its journal has 4096000000000 bytes"),
-    ("x" * 5000, b"", "says that its journal has 'x{79} bytes"),
 ])  # fmt: skip
 def test_a_board_that_does_not_give_its_whole_journal(size, gives, says):
     """A copy without it would be called one of a board that holds nothing."""
-    there = SimpleNamespace(port="/dev/x", value=lambda code: size, run=lambda code: None,
+    there = SimpleNamespace(port="/dev/x", value=lambda code, shape: size, run=lambda code: None,
                             read_pieces=lambda *_: gives)  # fmt: skip
     with pytest.raises(BoardError, match=says):
         held.region(there, "")

@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from flash_kit import SETTINGS, flash, operations_of_an_update
 from keep_kit import quiet
 from umqtt_board import boards
 from umqtt_board.backup import copies, restoring
@@ -14,22 +15,17 @@ from umqtt_board.errors import BoardError
 from umqtt_board.flash import build, install, steps
 from umqtt_board.port import device
 
-SETTINGS = {"broker.host": "127.0.0.1", "broker.port": 1, "device": "one"}
 CLI = [sys.executable, "-m", "umqtt_board"]
-
-
-def _flash(board, settings=SETTINGS, **options):
-    return steps.flash("unix", board.port, settings, **options)
 
 
 def _bytes_sent(board):
     sent = [0]
-    report = _flash(board, transfer=lambda done, total, path: sent.append(total))
+    report = flash(board, transfer=lambda done, total, path: sent.append(total))
     return report, max(sent)
 
 
 def test_a_bare_board_gets_everything_and_starts(board, project, mpremote, files_on):
-    report = _flash(board)
+    report = flash(board)
     board.wait_for(r"boot ran\napp ran")
     assert report.library == "9.9" and report.journal == 65536 and report.settings == "written"
     assert report.heap_before > report.heap_after > 100_000
@@ -42,7 +38,7 @@ def test_a_bare_board_gets_everything_and_starts(board, project, mpremote, files
 
 
 def test_the_second_time_nothing_is_written(board, project):
-    _flash(board)
+    flash(board)
     image = board.flash_image.read_bytes()
     report, sent = _bytes_sent(board)
     assert report.written == [] and report.removed == [] and sent == 0
@@ -51,7 +47,7 @@ def test_the_second_time_nothing_is_written(board, project):
 
 
 def test_only_what_differs_is_written(board, project):
-    _flash(board)
+    flash(board)
     project("lib/part.py", "def f():\n    return 2\n")
     report, sent = _bytes_sent(board)
     assert report.written == ["/lib/umqtt_min/part.mpy"]
@@ -59,9 +55,9 @@ def test_only_what_differs_is_written(board, project):
 
 
 def test_settings_stay_when_none_are_given_and_change_alone(board, project, mpremote):
-    _flash(board)
-    assert _flash(board, None).settings == "kept"
-    report = _flash(board, SETTINGS | {"device": "two"})
+    flash(board)
+    assert flash(board, None).settings == "kept"
+    report = flash(board, SETTINGS | {"device": "two"})
     assert report.written == ["/settings.json"]
     assert '"device":"two"' in mpremote(board, "cat", ":settings.json")
 
@@ -70,31 +66,31 @@ def test_one_variable_changes_one_setting_and_a_password_need_not_be_given_again
     board, project, mpremote
 ):
     login = {"broker.user": "u", "broker.password": "hunter2"}
-    _flash(board, SETTINGS | login)
-    report = _flash(board, None, environment={"UMQTT_WINDOW": "3"})
+    flash(board, SETTINGS | login)
+    report = flash(board, None, environment={"UMQTT_WINDOW": "3"})
     assert report.written == ["/settings.json"]
     assert json.loads(mpremote(board, "cat", ":settings.json")) == SETTINGS | login | {"window": 3}
-    assert _flash(board, SETTINGS | {"broker.user": "u", "window": 3}).settings == "same"
+    assert flash(board, SETTINGS | {"broker.user": "u", "window": 3}).settings == "same"
     with pytest.raises(BoardError, match="in the environment .*:\n  window: expected a whole num"):
-        _flash(board, None, environment={"UMQTT_WINDOW": "many"})
+        flash(board, None, environment={"UMQTT_WINDOW": "many"})
 
 
 def test_what_an_update_drops_is_removed_and_the_users_files_stay(board, project, put, mpremote):
-    _flash(board)
+    flash(board)
     put(board, "mine.py", "x = 1\n")
     put(board, "app.py", "hides app.mpy\n")
     os.remove(project.folder / "firmware" / "big.py")
     os.remove(project.folder / "lib" / "part.py")
-    report = _flash(board)
-    assert report.removed == ["/app.py", "/big.mpy", "/lib/umqtt_min/part.mpy"]
+    report = flash(board)
+    assert report.removed == ["/big.mpy", "/lib/umqtt_min/part.mpy"]
     assert mpremote(board, "cat", ":mine.py") == "x = 1\n"
     assert "settings.json" in mpremote(board, "fs", "ls")
 
 
 def test_a_damaged_file_is_found_and_mended(board, project, put):
-    _flash(board)
+    flash(board)
     put(board, "app.mpy", "not bytecode")
-    assert _flash(board).written == ["/app.mpy"]
+    assert flash(board).written == ["/app.mpy"]
 
 
 def _update(project):
@@ -108,25 +104,6 @@ def _update(project):
     project("firmware/boot.py", "import sensors.one\nassert sensors.one.X == 7, 'old and new'\n")
 
 
-def _operations_of_an_update(board, project):
-    """How many flash operations it takes, and how many are left when new files come into force."""
-    force, left = install._put_in_force, []
-
-    def noted(*arguments):
-        left.append(board.cut_left())
-        return force(*arguments)
-
-    board.cut_after(100_000)
-    install._put_in_force = noted
-    try:
-        _flash(board)
-    finally:
-        install._put_in_force = force
-    total, before_force = 100_000 - board.cut_left(), 100_000 - left[0]
-    board.cut_after(None)
-    return total, before_force
-
-
 # Fractions of the work of writing aside, then of the work of putting in force.
 @pytest.mark.parametrize("part, of", [
     ("aside", 0.0), ("aside", 0.5), ("aside", 1.0),
@@ -138,13 +115,13 @@ def test_a_cut_at_any_flash_operation_never_mixes_old_and_new(
     board, measured = make_board("one"), make_board("measured")
     for one in (board, measured):
         one.power_on()
-        _flash(one)
+        flash(one)
     _update(project)
-    total, force = _operations_of_an_update(measured, project)
+    total, force = operations_of_an_update(measured)
     at = round(force * of) if part == "aside" else force + round((total - 1 - force) * of)
     board.cut_after(at)
     with pytest.raises(BoardError, match="was lost while .* run the same command again"):
-        _flash(board)
+        flash(board)
     assert not board.running
     board.cut_after(None)
     mark = len(board.printed())
@@ -152,7 +129,7 @@ def test_a_cut_at_any_flash_operation_never_mixes_old_and_new(
     board.wait_for(r">>> |app ran|new app 5 7", since=mark)
     assert "Traceback" not in board.printed()[mark:]
     mark = len(board.printed())
-    _flash(board)
+    flash(board)
     board.wait_for("new app 5 7", since=mark)
     assert not [path for path in files_on(board) if path.endswith((".new", ".off", ".half"))]
 
@@ -165,102 +142,27 @@ def test_other_files_after_a_cut_leave_nothing_of_those_that_were_cut(
     board, measured = make_board("one"), make_board("measured")
     for one in (board, measured):
         one.power_on()
-        _flash(one)
+        flash(one)
     first = files_on(board)
     project("firmware/sensors/newest.py", "X = 8\n")
     project("firmware/sensors/one.py", "X = 9\n")
     project("firmware/alone.py", "".join(f"A{n} = '{n}'\n" for n in range(300)))
-    total, force = _operations_of_an_update(measured, project)
+    total, force = operations_of_an_update(measured)
     board.cut_after(round(force * of) if part == "aside"
                     else force + round((total - 1 - force) * of))  # fmt: skip
     with pytest.raises(BoardError, match="was lost while"):
-        _flash(board)
+        flash(board)
     board.cut_after(None)
     for name in ("sensors/newest.py", "sensors/one.py", "alone.py"):
         os.remove(project.folder / "firmware" / name)
     project("firmware/app.py", "import time\nprint('third app')\nwhile True:\n    time.sleep(1)\n")
     mark = len(board.printed())
     board.power_on()
-    _flash(board)
+    flash(board)
     board.wait_for("third app", since=mark)
     assert files_on(board) == [path for path in first if path != "/sensors/one.mpy"]
     report, sent = _bytes_sent(board)
     assert (report.written, report.removed, sent) == ([], [], 0)
-
-
-@pytest.mark.parametrize("of", [None, 0.4])
-def test_a_main_py_and_boot_py_of_ones_own_are_kept(
-    make_board, project, put, files_on, mpremote, of
-):
-    boards_, said = [make_board("one"), make_board("measured")], []
-    for one in boards_:
-        one.power_on()
-        put(one, "main.py", "print('mine')\n")
-        put(one, "boot.py", "import os  # mine\n")
-    board, measured = boards_
-    if of:
-        total, force = _operations_of_an_update(measured, project)
-        board.cut_after(force + round((total - 1 - force) * of))
-        with pytest.raises(BoardError, match="was lost while"):
-            _flash(board)
-        board.cut_after(None)
-        board.power_on()
-    mark = len(board.printed())
-    _flash(board, progress=lambda step, text: said.append(text))
-    board.wait_for(r"boot ran\napp ran", since=mark)
-    assert mpremote(board, "cat", ":main.py.own") == "print('mine')\n"
-    assert mpremote(board, "cat", ":boot.py.own") == "import os  # mine\n"
-    assert "your own main.py is kept as main.py.own: the firmware has one" in said
-    project("firmware/main.py", "import app  # new\n")
-    _flash(board)
-    assert [path for path in files_on(board) if ".own" in path] == [
-        "/boot.py.own", "/main.py.own"]  # fmt: skip
-
-
-def test_what_somebody_has_put_in_the_place_of_the_firmwares_is_kept(
-    board, project, put, mpremote
-):
-    _flash(board)
-    for name in ("main.py", "boot.py"):
-        put(board, name, "x = 'mine'\n")
-    assert _flash(board).written == ["/boot.py", "/main.py"]
-    for name in ("main.py", "boot.py"):
-        assert mpremote(board, "cat", f":{name}.own") == "x = 'mine'\n"
-    project("firmware/main.py", "import app  # new\n")
-    assert _flash(board).written == ["/main.py", "/installed.json"]
-
-
-@pytest.mark.parametrize("of", ["aside", 0.5])
-def test_files_of_ones_own_that_are_put_there_after_a_cut_are_kept(
-    make_board, project, put, files_on, mpremote, of
-):
-    """The first of them, too."""
-    board, measured = make_board("one"), make_board("measured")
-    for one in (board, measured):
-        one.power_on()
-        put(one, "main.py", "print('first')\n")
-    total, force = _operations_of_an_update(measured, project)
-    board.cut_after(force // 2 if of == "aside" else force + round((total - 1 - force) * of))
-    with pytest.raises(BoardError, match="was lost while"):
-        _flash(board)
-    board.cut_after(None)
-    board.power_on()
-    put(board, "main.py", "print('second')\n")
-    mark = len(board.printed())
-    _flash(board)
-    board.wait_for("app ran", since=mark)
-    own = [path for path in files_on(board) if ".own" in path]
-    assert sorted(mpremote(board, "cat", f":{path[1:]}") for path in own) == [
-        "print('first')\n", "print('second')\n"]  # fmt: skip
-
-
-def test_a_boot_py_that_says_nothing_is_not_kept(board, project, put, files_on):
-    put(board, "boot.py", "# This file is executed on every boot\n\n#import esp\n")
-    put(board, "main.py.own", "of another time\n")
-    put(board, "main.py", "print('mine')\n")
-    _flash(board)
-    assert [path for path in files_on(board) if ".own" in path] == [
-        "/main.py.own", "/main.py.own1"]  # fmt: skip
 
 
 @pytest.mark.parametrize("of", [0.2, 0.5, 0.9])
@@ -268,15 +170,15 @@ def test_a_restore_never_starts_old_and_new_files(make_board, project, tmp_path,
     board, measured = make_board("one"), make_board("measured")
     for one in (board, measured):
         one.power_on()
-        _flash(one)
+        flash(one)
     unix = boards.load("unix")
     with device.Device(board.port) as one:
         copies.backup(one, unix, tmp_path / "copy", quiet, quiet)
     _update(project)
-    total, force = _operations_of_an_update(measured, project)
+    total, force = operations_of_an_update(measured)
     board.cut_after(force + round((total - 1 - force) * of))
     with pytest.raises(BoardError, match="was lost while"):
-        _flash(board)
+        flash(board)
     board.cut_after(None)
     mark = len(board.printed())
     board.power_on()
@@ -284,14 +186,14 @@ def test_a_restore_never_starts_old_and_new_files(make_board, project, tmp_path,
     with device.Device(board.port) as one:
         with pytest.raises(BoardError, match="a flash of the board .* was cut.* Run that flash"):
             restoring.restore(one, unix, copy, lambda text: True, quiet, quiet)
-    _flash(board)
+    flash(board)
     board.wait_for("new app 5 7", since=mark)
     with device.Device(board.port) as one:
         assert restoring.restore(one, unix, copy, lambda text: True, quiet, quiet)
 
 
 def test_what_was_sent_before_a_cut_is_not_sent_again(board, project):
-    _flash(board)
+    flash(board)
     project("firmware/big.py", "".join(f"W{n} = 'new {n}'\n" for n in range(600)))
     for name in ("zz", "zzz"):
         project(f"firmware/{name}.py", "Z = 1\n" * 300)
@@ -301,7 +203,7 @@ def test_what_was_sent_before_a_cut_is_not_sent_again(board, project):
             board.cut()
 
     with pytest.raises(BoardError, match="was lost"):
-        _flash(board, transfer=cut_late)
+        flash(board, transfer=cut_late)
     board.power_on()
     report, sent = _bytes_sent(board)
     assert report.written == ["/big.mpy", "/zz.mpy", "/zzz.mpy", "/installed.json"]
@@ -337,7 +239,7 @@ def test_a_board_without_power(board, monkeypatch):
     board.cut()
     monkeypatch.setattr(device, "ANSWER_S", 1)
     with pytest.raises(BoardError, match="does not answer at the Python prompt"):
-        _flash(board)
+        flash(board)
 
 
 def test_an_image_is_refused_rather_than_ignored_by_a_board_that_brings_its_own():
@@ -383,12 +285,12 @@ def test_secrets_come_from_the_environment_and_are_never_shown(board, mpremote):
 def test_a_full_filesystem_says_so_and_keeps_the_old_program(make_board, project, mpremote):
     board = make_board(filesystem=0x18000)
     board.power_on()
-    _flash(board)
+    flash(board)
     mpremote(board, "exec", "f = open('fill', 'wb')\nwhile True:\n"
                             "  try: f.write(bytes(512)); f.flush()\n  except OSError: break")
     project("firmware/big.py", "".join(f"W{n} = 'new {n}'\n" for n in range(900)))
     with pytest.raises(BoardError, match="filesystem .* is full: ") as raised:
-        _flash(board)
+        flash(board)
     print(raised.value, mpremote(board, "df"))
     mark = len(board.printed())
     board.reset()
@@ -399,7 +301,7 @@ def test_a_source_that_does_not_compile_touches_nothing(board, project):
     project("firmware/app.py", "def broken(:\n")
     image = board.flash_image.read_bytes()
     with pytest.raises(BoardError, match=r"app.py does not compile:\n(?s:.*)line 1"):
-        _flash(board)
+        flash(board)
     assert board.flash_image.read_bytes() == image
 
 
@@ -408,7 +310,7 @@ def test_what_reads_back_wrong_is_not_put_in_force(board, project, monkeypatch):
     monkeypatch.setattr(device.Device, "write_file", lambda self, path, data, progress:
                         write(self, path, data[:-1] + b"?", progress))  # fmt: skip
     with pytest.raises(BoardError, match="is not what was written"):
-        _flash(board)
+        flash(board)
     monkeypatch.undo()
     assert "main.py\n" not in subprocess.run(
         [sys.executable, "-m", "mpremote", "connect", board.port, "fs", "ls"],
@@ -417,7 +319,7 @@ def test_what_reads_back_wrong_is_not_put_in_force(board, project, monkeypatch):
 
 def test_the_real_firmware_reports_to_a_real_broker(board, iotcore):
     lines = []
-    report = _flash(
+    report = flash(
         board,
         {"device": "one", "broker.host": "127.0.0.1", "broker.port": iotcore.port,
          "interval_ms": 100},
@@ -429,19 +331,19 @@ def test_the_real_firmware_reports_to_a_real_broker(board, iotcore):
 
 def test_no_acknowledgement_is_an_error_with_the_last_line(board, project):
     with pytest.raises(BoardError, match="acknowledged within 2 s. Its last line: app ran"):
-        _flash(board, follow_log=True, follow_timeout=2)
+        flash(board, follow_log=True, follow_timeout=2)
 
 
 def test_a_program_that_ends_is_an_error_with_what_it_said(board, project):
     project("firmware/app.py", "import nothing_of_the_kind\n")
     with pytest.raises(BoardError, match="program has ended.* no module named 'nothing_of_the_k"):
-        _flash(board, follow_log=True)
+        flash(board, follow_log=True)
 
 
 def test_the_acknowledged_publish_ends_the_following(board, project):
     project("firmware/app.py", "print('umqtt: first publish acknowledged seq=1')\n"
                                "import time\nwhile True:\n    time.sleep(1)\n")  # fmt: skip
-    assert _flash(board, follow_log=True).acknowledged
+    assert flash(board, follow_log=True).acknowledged
 
 
 def test_examples_stay_off_the_board_wherever_the_project_lies(tmp_path):

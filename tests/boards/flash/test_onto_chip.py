@@ -86,7 +86,7 @@ def test_a_board_behind_rfc2217(board, make_chip):
     chip = make_chip(line="rfc2217", runs=board.port)
     chip.start()
     with device.Device(chip.port) as one:
-        assert one.value("print(6 * 7)") == 42
+        assert one.value("_say(6 * 7)", int) == 42
 
 
 def test_an_esp32_that_does_not_answer_gets_the_published_image(make_chip, monkeypatch):

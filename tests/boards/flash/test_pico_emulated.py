@@ -78,16 +78,16 @@ def test_the_image_is_what_the_board_description_says():
 def test_the_region_survives_stock_boot_code_and_an_erase_takes_all(port):
     with device.Device(port) as one:
         assert region.arrange(one, 65536)
-        mark = "import os\nwith open('/kept', 'w') as f:\n    f.write('x')\nprint(1)"
-        assert one.value(mark) == 1
+        mark = "import os\nwith open('/kept', 'w') as f:\n    f.write('x')\n_say(1)"
+        assert one.value(mark, int) == 1
         one.hard_reset()
         where, holds = region.look(one)
         assert holds and where["size"] == 65536
-        assert one.value("import os\nprint('kept' in os.listdir('/'))")
+        assert one.value("import os\n_say('kept' in os.listdir('/'))", bool)
     cli.cli(["erase", "--board", "rp2040", "--port", port, "--yes"], standalone_mode=False)
     with device.Device(port) as one:
         assert region.look(one) == (None, False)
-        assert one.value("import os\nprint(os.listdir('/'))") == []
+        assert one.value("import os\n_say(os.listdir('/'))", [str]) == []
 
 
 def test_library_and_firmware_are_installed_and_the_second_time_only_verified(port):

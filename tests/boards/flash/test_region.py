@@ -21,7 +21,7 @@ try:
                 f.write(b"\\x00" * 1000)
         n += 1
 except OSError as e:
-    print((n, e.errno))
+    _say((n, e.errno))
 """
 USE = """
 import json, rp2, sys
@@ -40,11 +40,11 @@ def _arrange(board):
 
 def _run(board, code):
     with device.Device(board.port) as one:
-        return one.value(code)
+        return one.value(code, object)
 
 
 def _region(board):
-    return _run(board, "import json\nprint(json.load(open('/board.json'))['journal'])")
+    return _run(board, "import json\n_say(json.load(open('/board.json'))['journal'])")
 
 
 def _flash_of(board, where):
@@ -70,9 +70,9 @@ vfs.VfsLfs2(part, progsize=256)
 part.count = 8
 try:
     vfs.VfsLfs2(part, progsize=256)
-    print("mounted")
+    _say("mounted")
 except OSError as e:
-    print(e.errno)
+    _say(e.errno)
 """
     assert _run(board, code) == 22  # EINVAL
 
@@ -82,14 +82,14 @@ def test_a_full_filesystem_and_a_busy_journal_keep_off_each_other(pico):
     where = _region(pico)
     assert where["size"] == SIZE and where["start"] % 4096 == 0
     assert _flash_of(pico, where) == b"\xff" * SIZE
-    _run(pico, USE + "print(1)")
+    _run(pico, USE + "_say(1)")
     used = _flash_of(pico, where)
     assert used[1024:1280] == bytes(256) and used[5 * 4096 + 1024] == 5
     count, error = _run(pico, FILL)
     assert error == 28 and count > 20
     assert _flash_of(pico, where) == used
     _run(pico, "import os\n[os.remove('/' + n) for n in os.listdir('/') if n[:4] == 'fill']\n"
-               "print(1)")  # fmt: skip
+               "_say(1)")  # fmt: skip
     assert _run(pico, FILL)[0] >= count - 1
     assert _flash_of(pico, where) == used
     assert _arrange(pico) is False
@@ -135,7 +135,7 @@ def test_a_cut_while_it_is_arranged_is_taken_up(pico, monkeypatch, of, operation
 
 def test_a_file_that_keeps_the_region_free_and_is_gone_is_noticed(pico):
     _arrange(pico)
-    _run(pico, f"import os\nos.remove('{region.FOLDER}/03')\nprint(1)")
+    _run(pico, f"import os\nos.remove('{region.FOLDER}/03')\n_say(1)")
     with pytest.raises(BoardError, match="were removed or rewritten: .*`make backup`"):
         _arrange(pico)
 
@@ -145,5 +145,5 @@ def test_no_room(pico):
     with pytest.raises(BoardError, match="has no 65536 bytes in a row for the journal"):
         _arrange(pico)
     _run(pico, "import os\n[os.remove('/' + n) for n in os.listdir('/') if n[:4] == 'fill']\n"
-               "print(1)")  # fmt: skip
+               "_say(1)")  # fmt: skip
     assert _arrange(pico) is True

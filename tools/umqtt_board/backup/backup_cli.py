@@ -17,7 +17,7 @@ from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, interpreter, onto_chip
 from umqtt_board.ota import giving
 from umqtt_board.port import find
-from umqtt_board.port.device import Device
+from umqtt_board.port.device import Device, folder_of
 
 _FORMAT = """
 import os, rp2, vfs
@@ -154,8 +154,10 @@ def erase(board, port, folder, yes):
 def _place(board, port, folder):
     """What will be erased: the folder of the virtual board, or the port of another one."""
     if board["chip"] == "unix":
-        if port:
-            raise BoardError("BOARD=unix is erased by its folder (--folder), not by PORT=.")
+        if port and not (folder := folder_of(port)):
+            raise BoardError(
+                f"PORT={plain.line(port)} is no port of a virtual board of this computer: erase "
+                "it on the computer that has its folder (--folder), or give its own BOARD=.")
         return find.virtual_board(folder).folder
     found, how = find.find(board, port)
     say("port", f"{found} ({how})")

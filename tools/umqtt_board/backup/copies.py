@@ -43,7 +43,7 @@ while True:
     if not _p:
         break
     _h.update(_p)
-print(repr(binascii.hexlify(_h.digest()).decode()))
+_say(binascii.hexlify(_h.digest()).decode())
 """
 
 
@@ -159,7 +159,7 @@ def region_hash(device, opening):
 
     opening  program that sets `region` on the board, see verify.opening()
     """
-    return device.value(opening + held.READ + _HASH)
+    return device.value(opening + held.READ + _HASH, str)
 
 
 class Copy:

@@ -29,17 +29,16 @@ def _next():
 _LIST = """
 import os
 try:
-    print([{folder!r} + "/" + e[0] for e in os.ilistdir({folder!r}) if e[1] == 0x8000])
+    _say([{folder!r} + "/" + e[0] for e in os.ilistdir({folder!r}) if e[1] == 0x8000])
 except OSError:
-    print([])
+    _say([])
 """
 
 
 def stored_files(device):
     """(paths of the FileStore's files on the board, what else the board names there)."""
     device.doing = "looking for messages in its files"
-    said = device.value(_LIST.format(folder=known.STORE))
-    said = list(said) if isinstance(said, (list, tuple)) else [said]
+    said = device.value(_LIST.format(folder=known.STORE), [str])
     paths = [path for path in said if known.is_known(path)]
     return list(dict.fromkeys(paths)), [path for path in said if not known.is_known(path)]
 
@@ -123,8 +122,9 @@ def region(device, opening, transfer=lambda done, total, path: None):
 def region_size(device, opening):
     """Bytes of the board's journal region, None without one; sets `region` on the board.
     BoardError for what can be none."""
-    size = device.value(opening + "\nprint(region and region.ioctl(4, 0) * region.ioctl(5, 0))")
-    if size is None or type(size) is int and 0 < size <= MOST_REGION and size % SECTOR == 0:
+    size = device.value(opening + "\n_say(region and region.ioctl(4, 0) * region.ioctl(5, 0))",
+                        {int, None})  # fmt: skip
+    if size is None or 0 < size <= MOST_REGION and size % SECTOR == 0:
         return size
     raise BoardError(f"The board on {device.port} says that its journal has {repr(size)[:80]} "
                      "bytes. Reset the board and try again; if it says so again, `make flash` "

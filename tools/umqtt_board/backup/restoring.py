@@ -334,7 +334,7 @@ class Restore:
         self._device.doing = "looking at its journal"
         code = "_blank = b'\\xff' * %d\n_yes = True\n" % PIECE
         code += "while _yes:\n _p = _next()\n if not _p:\n  break\n _yes = _p == _blank\n"
-        return self._device.value(self._opening + held.READ + code + "print(_yes)")
+        return self._device.value(self._opening + held.READ + code + "_say(_yes)", bool)
 
     @cached_property
     def _files_replaced(self):

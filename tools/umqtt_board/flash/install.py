@@ -70,7 +70,7 @@ def _remove(path):
     except OSError:
         pass
 """
-_FREE = "import os\n_s=os.statvfs('/')\nprint(_s[0]*_s[3])"
+_FREE = "import os\n_s=os.statvfs('/')\n_say(_s[0]*_s[3])"
 _CLEAR = """
 import os
 def _clear(folder):
@@ -103,17 +103,17 @@ def _keep(path, name):
 _SAYS_SOMETHING = """
 try:
     with open({path!r}, "rb") as _f:
-        print(int(any(_l.strip() and not _l.strip().startswith(b"#") for _l in _f)))
+        _say(any(_l.strip() and not _l.strip().startswith(b"#") for _l in _f))
 except OSError:
-    print(0)
+    _say(False)
 """
 _EXISTS = """
 import os
 try:
     os.stat({path!r})
-    print(1)
+    _say(True)
 except OSError:
-    print(0)
+    _say(False)
 """
 _MAKE = """
 def _make(path):
@@ -140,11 +140,12 @@ class Plan:
     same: int = 0
     cut: bool = False  # an earlier run ended before main.py was in place and alone
     stopped: bool = False  # the same, or there is no main.py
+    names: list = field(default_factory=list)  # of all files that may be somebody's own
 
     @property
     def nothing_to_do(self):
         return not (self.rename or self.remove or self.remains or self.rom or self.hides
-                    or self.cut)  # fmt: skip
+                    or self.cut or self.own)  # fmt: skip
 
 
 def digest(data):
@@ -159,7 +160,8 @@ def hashes(device, paths):
     device.run(_HASH)
     for start in range(0, len(paths), 20):  # a program of bounded size
         part = paths[start : start + 20]
-        found = device.value(f"print([_hash(p) for p in {part!r}])")
+        found = device.value(f"_say(tuple(_hash(p) for p in {part!r}))",
+                             ({str, None},) * len(part))  # fmt: skip
         result.update(zip(part, found))
     return result
 
@@ -191,18 +193,26 @@ def plan(device, items, image=None):
             result.write.append(item)
     stale = [path for path, content in there.items() if content and path.endswith(".new")]
     recorded, coming, present = _listed(device)
-    result.remove = stale + _leftovers(device, items, recorded, present)
+    ours = {*recorded, *(coming if mixed else ())}
+    hiding = _hiding(device, items)
+    strange = [path for path, (found, own) in hiding.items() if path not in ours and found != own]
+    result.remove = stale + _leftovers(items, recorded, {*present, *hiding} - {*strange})
     result.remains = _remains(device, items, recorded, coming, mixed)
     # What lay there before new files were put in force was kept before that.
     main = (MAIN, there[MAIN]) if there[MAIN] else (OFF, None if mixed else off)
     places = {MAIN: main, BOOT: (BOOT, there.get(BOOT))}
     result.own = _own(device, result.rename, recorded, places)
+    replaced = [item.path for item in result.rename if _may_be_own(item.path)
+                and item.path not in ours and there[item.path]]  # fmt: skip
+    result.own += [(path, path) for path in sorted(strange + replaced)]
+    result.names = [MAIN, BOOT, *(path for item in items if _may_be_own(item.path)
+                                  for path in (item.path, item.path[:-4] + ".py"))]  # fmt: skip
     if there[MAIN] and off and not mixed:  # somebody has put another one there since a cut
         result.earlier = _own(device, result.rename, recorded, {MAIN: (OFF, off)})
     result.stopped = result.cut or not there[MAIN]
     if image:
         result.rom = None if romfs.holds(device, image) else image
-        result.hides = bool(device.value(_EXISTS.format(path=OURS)))
+        result.hides = device.value(_EXISTS.format(path=OURS), bool)
     return result
 
 
@@ -226,21 +236,32 @@ def _read(path):
             return json.load(f)
     except (OSError, ValueError):
         return []
-print((_read({RECORD!r}), _read({RECORD!r} + '.new'), _list({OURS!r}) + _list({UPDATES!r})))
-""")
+_say((_read({RECORD!r}), _read({RECORD!r} + '.new'), _list({OURS!r}) + _list({UPDATES!r})))
+""", (object, object, [str]))
     recorded, *others = (each if isinstance(each, (dict, list)) else [] for each in told)
     digests = recorded if isinstance(recorded, dict) else {}
     return {str(path): digests.get(path, "") for path in recorded}, *(
         set(map(str, each)) for each in others)  # fmt: skip
 
 
-def _leftovers(device, items, recorded, present):
-    """Files of an earlier installation, and sources that would hide a compiled module."""
+def _may_be_own(path):
+    """Whether a compiled module lies where somebody may have put one of that name, too."""
+    return path.endswith(".mpy") and not path.startswith(OURS + "/")
+
+
+def _hiding(device, items):
+    """{path: (SHA-256 of what is on the board, that of our own source)} of the sources that would
+    hide a compiled module; whatever lies where only files of ours do is ours."""
+    modules = {item.path[:-4] + ".py": item for item in items if item.path.endswith(".mpy")}
+    return {path: (found, modules[path].source if _may_be_own(modules[path].path) else found)
+            for path, found in hashes(device, modules).items() if found}  # fmt: skip
+
+
+def _leftovers(items, recorded, present):
+    """Files of an earlier installation, `recorded` by it, and others that are to go: `present`."""
     wanted = {item.path for item in items}
-    hiding = {path[:-4] + ".py" for path in wanted if path.endswith(".mpy")}
-    hiding = {path for path, content in hashes(device, hiding).items() if content}
     aside = {path + ".new" for path in wanted}
-    return sorted((present | set(recorded) | hiding) - wanted - aside - set(STAYING))
+    return sorted((present | set(recorded)) - wanted - aside - set(STAYING))
 
 
 def _remains(device, items, recorded, coming, mixed):
@@ -259,7 +280,7 @@ def _own(device, rename, recorded, places):
            and places[item.path][1] and recorded.get(item.path) not in (
                "", places[item.path][1][:SHORT])]  # fmt: skip
     return [(place, name) for place, name in own
-            if device.value(_SAYS_SOMETHING.format(path=place))]  # fmt: skip
+            if device.value(_SAYS_SOMETHING.format(path=place), bool)]  # fmt: skip
 
 
 def carry_out(device, todo, progress):
@@ -277,7 +298,7 @@ def carry_out(device, todo, progress):
             if f"OSError: {ENOSPC}" not in error.traceback and "ENOSPC" not in error.traceback:
                 raise
             _give_up(device, todo)
-        kept = {name: device.value(f"{_KEEP}\nprint(repr(_keep({place!r}, {name!r})))")
+        kept = {name: device.value(f"{_KEEP}\n_say(_keep({place!r}, {name!r}))", str)
                 for place, name in _own_now(todo)}  # fmt: skip
         # Nor does boot.py, which runs without main.py, find others than its own files.
         device.run(f"import os\nopen({MIXED!r}, 'w').close()\ntry:\n os.rename({BOOT!r}, "
@@ -289,8 +310,8 @@ def carry_out(device, todo, progress):
         allow_main(device, *(any(item.path == path for item in todo.rename)
                              for path in (MAIN, BOOT)))  # fmt: skip
     if todo.stopped:  # a flash that was cut may have kept some, and said nothing any more
-        there = hashes(device, [name + ".own" for name in (MAIN, BOOT)])
-        kept = {name: name + ".own" for name in (MAIN, BOOT) if there[name + ".own"]} | kept
+        there = hashes(device, [name + ".own" for name in todo.names])
+        kept = {name: name + ".own" for name in todo.names if there[name + ".own"]} | kept
     return kept
 
 
@@ -333,8 +354,9 @@ def without_main(device):
 def silence(device):
     """Take main.py away and restart without it: nothing runs, no watchdog counts."""
     device.doing = "stopping its program"
-    code = f"import os\ntry:\n os.rename({MAIN!r},{OFF!r})\n print(1)\nexcept OSError:\n print(0)"
-    if device.value(code):
+    code = (f"import os\ntry:\n os.rename({MAIN!r},{OFF!r})\n _say(True)\n"
+            "except OSError:\n _say(False)")  # fmt: skip
+    if device.value(code, bool):
         device.hard_reset()
 
 
@@ -350,7 +372,7 @@ def allow_main(device, new, new_boot=False):
 
 def refuse_mixed(device):
     """BoardError if the board has old and new files together, as a flash left it that was cut."""
-    if device.value(_EXISTS.format(path=MIXED)):
+    if device.value(_EXISTS.format(path=MIXED), bool):
         raise BoardError(f"Nothing was changed: a flash of the board on {device.port} was cut, "
                          "and its files are old and new ones. Run that flash again first.")
 
@@ -363,12 +385,12 @@ def stands_still(device):
 
 def _check_space(device, todo):
     device.doing = "looking at its free space"
-    free = device.value(_FREE)
+    free = device.value(_FREE, int)
     need = sum(-(-len(item.data) // BLOCK) * BLOCK for item in todo.write) + SPARE
     if todo.write and need > free:
         # Sets from over the air would not be in force after this anyway. If it ends here, the
         # board starts what an earlier installation has put.
-        free = device.value(_CLEAR.format(folder=UPDATES) + _FREE)
+        free = device.value(_CLEAR.format(folder=UPDATES) + _FREE, int)
     if todo.write and need > free:
         detail = f"{need} bytes are needed, {free} are free"
         raise BoardError(_FULL.format(port=device.port, detail=detail))

@@ -13,8 +13,10 @@ from umqtt_board.flash.build import mpy_version
 _ASK = """
 import sys
 _i = sys.implementation
-print((_i[0], tuple(_i[1][:3]), sys.platform, getattr(_i, "_machine", ""), getattr(_i, "_mpy", 0)))
+_say((_i[0], tuple(_i[1][:3]), sys.platform, getattr(_i, "_machine", ""), getattr(_i, "_mpy", 0)))
 """
+
+_SAYS = (str, (int, int, int), str, str, int)
 
 
 class TooOld(BoardError):
@@ -36,7 +38,7 @@ def check(device, board, version_too=True):
     version_too  False: it is going to be replaced, and only must be that of the right chip
     """
     device.doing = "asking for its version"
-    name, version, platform, machine, mpy = device.value(_ASK)
+    name, version, platform, machine, mpy = device.value(_ASK, _SAYS)
     name, platform, machine = (plain.line(said) for said in (name, platform, machine))
     text = ".".join(str(number) for number in version)
     wanted = board["micropython"]

@@ -52,7 +52,7 @@ def _holds(j):
                     return False
     return True
 _j = _region()
-print((_j, bool(_j) and _holds(_j)))
+_say((_j, bool(_j) and _holds(_j)))
 """
 _CLEAR = """
 try:
@@ -79,7 +79,7 @@ for _n in range(_F.ioctl(4, 0)):
     _F.readblocks(_n, _b, 0)
     if _b[:_m] == {mark!r}:
         _found.append((_n, int(_b[_m:])))
-print(_found)
+_say(_found)
 """
 _TAKE = """
 for _i in range({first}, {first} + {count}):
@@ -112,7 +112,7 @@ ENOSPC = 28
 def look(device):
     """Return (region of /board.json or None, whether its files still are its blocks)."""
     device.doing = "looking at its journal region"
-    return device.value(_COMMON.format(board=BOARD) + _LOOK)
+    return device.value(_COMMON.format(board=BOARD) + _LOOK, ({dict, None}, bool))
 
 
 def arrange(device, size):
@@ -168,7 +168,7 @@ def _row(device, names, sectors):
                 "and flash it anew."
             )
         first += sectors
-        found = sorted(device.value(_FIND.format(**names)))
+        found = sorted(device.value(_FIND.format(**names), [(int, int)]))
         for at in range(len(found) - sectors + 1):
             row = found[at : at + sectors]
             if row[-1][0] - row[0][0] == sectors - 1:

@@ -32,7 +32,7 @@ def _others(folder, ours):
         return [folder + "/" + e for e in os.listdir(folder) if e != ours]
     except OSError:
         return []
-print((_size, _others("/rom", "lib") + _others("/rom/lib", "umqtt_min") if _size else []))
+_say((_size, _others("/rom", "lib") + _others("/rom/lib", "umqtt_min") if _size else []))
 """
 _HASH = """
 import hashlib, binascii, vfs
@@ -63,7 +63,7 @@ def split(device, items, progress):
     The board says whether it has a ROMFS; `progress` is told in one line what came of it.
     """
     device.doing = "looking for its ROMFS"
-    room, others = device.value(_LOOK)
+    room, others = device.value(_LOOK, (int, [str]))
     made = image_of([item for item in items if item.path.startswith(LIBRARY)])
     need = len(made.data)
     if room == 0:
@@ -102,7 +102,8 @@ def image_of(items):
 def holds(device, image):
     """Whether the board's ROMFS begins with these bytes."""
     device.doing = "comparing its ROMFS"
-    return device.value(f"{_HASH}\nprint(repr(_rom_hash({len(image.data)})))") == image.digest
+    code = f"{_HASH}\n_say(_rom_hash({len(image.data)}))"
+    return device.value(code, str) == image.digest
 
 
 def write(device, image, progress):

@@ -257,7 +257,10 @@ def install_items(device, items, flat, report, progress, transfer, image=None):
         progress("install", what + (", the ROMFS to write" if todo.rom else ""))
         kept = install.carry_out(device, todo, transfer)
         for name, new in kept.items():
-            progress("install", f"your own {name[1:]} is kept as {new[1:]}: the firmware has one")
+            why = "the firmware has one"
+            if name.endswith(".py") and name not in (install.MAIN, install.BOOT):
+                why = "it would hide the firmware's"
+            progress("install", f"your own {name[1:]} is kept as {new[1:]}: {why}")
         progress("install", "done")
     progress("settings", report.settings)
     if flat is not None:

@@ -15,7 +15,7 @@ gc.collect()
 _before = gc.mem_free()
 import umqtt_min
 gc.collect()
-print((umqtt_min.__version__, umqtt_min.__path__, _before, gc.mem_free()))
+_say((umqtt_min.__version__, umqtt_min.__path__, _before, gc.mem_free()))
 """
 
 # How each kind of journal region is opened; `region` speaks the block protocol.
@@ -35,12 +35,12 @@ region = rp2.Flash(start=_j["start"], len=_j["size"]) if _j else None
 }
 _READ = """
 if region is None:
-    print((0, 0))
+    _say((0, 0))
 else:
     _buf = bytearray(64)
     region.readblocks(0, _buf)
     region.readblocks(region.ioctl(4, 0) - 1, _buf)
-    print((region.ioctl(4, 0), region.ioctl(5, 0)))
+    _say((region.ioctl(4, 0), region.ioctl(5, 0)))
 """
 
 
@@ -71,9 +71,12 @@ def verify(device, board, items, image=None):
         )
     if image and not romfs.holds(device, image):
         raise BoardError(f"The ROMFS on {device.port} is not what was installed: flash it again.")
+    return Verified(*_load(device), _journal_size(device, board["journal"]))
+
+
+def _load(device):
     device.doing = "importing umqtt_min"
-    library, folder, before, after = device.value(_LOAD)
-    return Verified(library, folder, before, after, _journal_size(device, board["journal"]))
+    return device.value(_LOAD, (str, str, int, int))
 
 
 def opening(journal):
@@ -88,5 +91,5 @@ def _journal_size(device, journal):
     if journal["kind"] == "files":
         return 0
     device.doing = "looking at its journal region"
-    sectors, size = device.value(opening(journal) + _READ)
+    sectors, size = device.value(opening(journal) + _READ, (int, int))
     return sectors * size

@@ -224,5 +224,5 @@ def name_of(device, flat):
     if flat.get("device"):
         return flat["device"]
     device.doing = "asking for its name"
-    code = "import machine, binascii\nprint(repr(binascii.hexlify(machine.unique_id()).decode()))"
-    return f"umqtt-{device.value(code)}"
+    code = "import machine, binascii\n_say(binascii.hexlify(machine.unique_id()).decode())"
+    return f"umqtt-{device.value(code, str)}"

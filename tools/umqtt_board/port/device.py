@@ -5,7 +5,6 @@ to do. It must not know what is installed on the board or why, but for the one m
 of resets.
 """
 
-import ast
 import base64
 import contextlib
 import re
@@ -24,8 +23,9 @@ from mpremote.transport import TransportError, TransportExecError
 from umqtt_board import plain
 from umqtt_board.errors import BoardError
 from umqtt_board.paths import VIRTUAL
+from umqtt_board.port import answers
 
-CHUNK = 2048  # bytes of a file sent at once; about three times that in heap while it is decoded
+CHUNK = 2048  # bytes of a file sent at once; about six times that in heap while it is decoded
 ANSWER_S = 10  # a board that says nothing for so long is lost
 PAUSES = 6  # times that its answer may take as long as its silence
 SLOW_S = 5  # an answer that takes longer is a slow one
@@ -35,6 +35,7 @@ MOST_FILE = 1 << 17  # bytes of a file on a board that is read
 MOST_REGION = 1 << 25  # ... of a region of its flash: no chip has more
 SHOWN = 200  # characters of an answer that is none
 MOST_SAID = 1 << 18  # bytes that a board prints to one question, or to none; more is no answer
+TRIES = 3  # to send a program undamaged, and to get its answer so
 ENOENT = 2  # what MicroPython says of a file that is not there, on every port
 STOP_S = 3  # for a board that is sent back to its work after something failed
 REOPEN_S = 15  # for a port that disappears during a reset (USB of the chip itself)
@@ -45,7 +46,14 @@ _WANTED = "try:\n import resets\n resets.by_cable()\nexcept Exception:\n pass"
 _STANDS = "the board may stand still at its prompt, until its reset button is pressed"
 
 #: How a board's error begins when bytes have changed on the way.
-_OF_NOISE = ("SyntaxError", "IndentationError", "NameError", "ValueError: incorrect padding")
+_OF_NOISE = (
+    "SyntaxError", "IndentationError", "NameError", "ValueError: incorrect padding",
+    answers.UNLIKE,
+)  # fmt: skip
+_DAMAGED = (
+    ". What was sent to it, or what it answered, came damaged: see to its cable, and run the same "
+    "command again."
+)
 _FAILURES = (TransportError, CommandError, serial.SerialException, OSError, struct.error, EOFError)
 
 
@@ -119,6 +127,10 @@ def _is_damaged(last):
     return last.startswith(_OF_NOISE) or not re.match(r"[A-Z]\w+:?( |$)", last)
 
 
+def _last(traceback):
+    return "".join(traceback.strip().splitlines()[-1:])
+
+
 class DeviceError(BoardError):
     """A program run on the board raised an exception. `traceback` is the board's own text."""
 
@@ -140,6 +152,7 @@ class Device:
         self.doing = "connecting to it"
         self._transport = None
         self._lost = False
+        self._begun = False  # whether it has had answers.BEGIN since it was reset
         self._slow = 0.0  # seconds of slow answers
 
     def __enter__(self):
@@ -154,7 +167,7 @@ class Device:
     def open(self):
         """Open the port and stop what runs: a soft reset into the raw REPL, without main.py."""
         self._open_port()
-        self._lost = False
+        self._lost = self._begun = False
         for attempts_left in (2, 1, 0):
             try:
                 self._transport.enter_raw_repl(timeout_overall=self.answer_s / 2)
@@ -199,7 +212,20 @@ class Device:
     # ---- programs
 
     def run(self, code):
-        """Run a program on the board; return what it printed. DeviceError if it raised."""
+        """Run a program on the board, which does nothing if it comes damaged; return what it
+        printed. DeviceError if it raised."""
+        for tries_left in range(TRIES - 1, -1, -1):
+            try:
+                if not self._begun:
+                    self._print_of(answers.BEGIN)
+                    self._begun = True
+                return self._print_of(answers.program(code))
+            except DeviceError as error:
+                self._begun = False  # that may be what was damaged
+                if not (tries_left and _last(error.traceback).startswith(_OF_NOISE)):
+                    raise
+
+    def _print_of(self, code):
         return self._guarded(lambda: self._exec(code)).decode(errors="replace")
 
     def _exec(self, code):
@@ -215,26 +241,40 @@ class Device:
             raise TransportExecError(said.decode(errors="replace"), error.decode(errors="replace"))
         return said
 
-    def value(self, code):
-        """Run a program whose last output is one Python literal; return its value."""
-        text = self.run(code).strip().splitlines()
-        try:
-            return ast.literal_eval(text[-1])
-        except (IndexError, ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            raise self._no_answer("\n".join(text))
+    def value(self, code, shape):
+        """Run a program that ends by calling `_say(value)`, and return that value, which has this
+        `shape`, see answers.value(). An answer that comes damaged is sent again. BoardError for
+        one that stays so, or is none."""
+        said = answers.answer(self.run(code))
+        for _ in range(TRIES - 1):
+            if not said.agrees:
+                said = answers.answer(self.run(answers.AGAIN))
+        if said.agrees:
+            try:
+                return answers.value(said.text, shape)
+            except ValueError:
+                raise self._no_answer(said.text, "that is no answer to what it was asked. Run "
+                                      "`make flash`: a file on it may hide a part of MicroPython")
+        if said.summed:
+            raise BoardError(self._failed("") + _DAMAGED)
+        raise self._no_answer(said.text, "a program on it prints in between")
 
-    def _no_answer(self, text):
+    def _failed(self, why):
+        return f"The board on {self.port} failed while {self.doing}{why}"
+
+    def _no_answer(self, text, why):
         more = " ..." if len(text) > SHOWN else ""
         return BoardError(
-            f"The board on {self.port} answered {text[:SHOWN]!r}{more} while {self.doing}: a "
-            "program on it prints in between. Reset the board and try again."
+            f"The board on {self.port} answered {text[:SHOWN]!r}{more} while {self.doing}: {why}. "
+            "Reset the board and try again."
         )
 
     def _without_end(self, what):
         return BoardError(
             f"The board on {self.port} {what} without end while {self.doing}. Press its reset "
-            "button and run the same command again. If it does so again, `make erase` removes "
-            "what runs on it, and the readings that it holds."
+            "button and run the same command again. If it does so again, `make erase "
+            f"PORT={self.port}` with its BOARD removes what runs on it, and the readings that it "
+            "holds."
         )
 
     def _too_slow(self, what):
@@ -247,11 +287,10 @@ class Device:
         try:
             return action()
         except TransportExecError as error:
-            last = "".join(error.error_output.strip().splitlines()[-1:])
-            text = f"The board on {self.port} failed while {self.doing}: {plain.line(last)}"
+            last = _last(error.error_output)
+            text = self._failed(f": {plain.line(last)}")
             if _is_damaged(last):
-                text += (". What was sent to it, or what it answered, came damaged: see to its "
-                         "cable, and run the same command again.")  # fmt: skip
+                text += _DAMAGED
             raise DeviceError(text, error.error_output)
         except _Endless:
             self._lost = True
@@ -280,9 +319,9 @@ class Device:
     def read_file(self, path, progress=lambda count: None):
         """Return the content of a file on the board, None if there is none; DeviceError when the
         board cannot say so."""
-        code = (f"try:\n _f=open({path!r},'rb')\n print(1)\n"
-                f"except OSError as _x:\n if _x.args[0] != {ENOENT}:\n  raise\n print(0)")
-        if not self.value(code):
+        code = (f"try:\n _f=open({path!r},'rb')\n _say(True)\n"
+                f"except OSError as _x:\n if _x.args[0] != {ENOENT}:\n  raise\n _say(False)")
+        if not self.value(code, bool):
             return None
         data = self.read_pieces(f"_f.read({CHUNK})", progress, MOST_FILE)
         self.run("_f.close()")
@@ -293,11 +332,12 @@ class Device:
         BoardError for more than `most`, and for a board that gives them too slowly."""
         self.run("from binascii import b2a_base64 as _e")
         data, since = b"", time.monotonic()
-        while piece := self.run(f"print(_e({source}).decode())").strip():
+        while piece := self.value(f"_say(_e({source}).decode())", str).strip():
             try:
                 data += base64.b64decode(piece, validate=True)
             except ValueError:
-                raise self._no_answer(piece)
+                raise self._no_answer(piece, "that is no part of a file. Run `make flash`: a file "
+                                      "on it may hide a part of MicroPython")  # fmt: skip
             if len(data) > most:
                 self._lost = True
                 raise self._without_end("gives a file")
@@ -406,6 +446,12 @@ class Device:
         return self._guarded(lambda: port.read(max(1, port.in_waiting)))
 
 
+def folder_of(port):
+    """The folder of the virtual board that has this port, None for a port of another kind."""
+    folder = Path(str(port)).parent
+    return folder if (folder / "board.json").is_file() else None
+
+
 def why_not_open(port):
     """Return the sentence that says why a port cannot be opened and what to do."""
     try:
@@ -416,8 +462,7 @@ def why_not_open(port):
         number = getattr(error, "errno", None)
         text = str(error)
         if number == 2 or "No such file" in text:
-            folder = Path(str(port)).parent
-            if (folder / "board.json").is_file():
+            if folder := folder_of(port):
                 start = "make start" if folder == VIRTUAL else (
                     f"umqtt-board start --folder {shlex.quote(str(folder))}")  # fmt: skip
                 return f"The virtual board {folder.name} is off: {start} gives it power."

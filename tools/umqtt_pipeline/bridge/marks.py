@@ -16,7 +16,7 @@ from ..decode import firmware
 from ..decode.own import NO_DECODERS
 from ..decode.payloads import identity, reading
 from ..decode.reading import Malformed
-from ..decode.signed import NO_KEYS
+from ..decode.signed import NO_KEYS, NONE
 
 log = logging.getLogger("umqtt.bridge")
 
@@ -28,6 +28,11 @@ MISSING_LIMIT = 16  #: ranges listed in one ack
 RANGE_LIMIT = 4096  #: ranges kept per epoch; beyond it the highest are asked for again
 TELEMETRY = b"/telemetry"
 OWNER = re.compile(rb"fleet/[^/]+/([^/]+)/telemetry", re.DOTALL)
+#: What to do about readings without a code, if they are the device's own.
+OLDER = (
+    ". If the device took them before it signed, and holds them, its mark stands until a bridge "
+    'has had them without --telemetry-keys (firmware/SECURITY.md, "Signed readings")'
+)
 
 
 def _owned(name, payload):
@@ -191,8 +196,9 @@ class Marks:
         if fault:
             self.unsigned += 1
             if _is_power_of_two(self.unsigned):
-                log.warning("a reading on %s moves no mark: %s (%d such in all)",
-                            name.decode(errors="backslashreplace"), fault, self.unsigned)
+                advice = OLDER if fault == NONE else ""
+                log.warning("a reading on %s moves no mark: %s (%d such in all)%s",
+                            name.decode(errors="backslashreplace"), fault, self.unsigned, advice)
         return not fault
 
     def _feed_own(self, body, topic, topic_end, payload, end):

@@ -1,0 +1,177 @@
+"""A cable that changes letters on their way, and a board that answers something else: no wrong
+value is believed, nothing is written for it, and a sentence says what to do."""
+
+import base64
+import hashlib
+import json
+
+import pytest
+from keep_kit import UNIX, backup
+from umqtt_board.backup import copies, half, held, restoring
+from umqtt_board.errors import BoardError
+from umqtt_board.flash import install, interpreter, region, romfs, steps, verify
+from umqtt_board.ota import giving
+from umqtt_board.port import device
+
+LOGIN = {"broker.host": "127.0.0.1", "broker.port": 1, "device": "one", "broker.user": "u"}
+SECRET = LOGIN | {"broker.password": "secret1234567890"}
+DAMAGED = r"came damaged.*see to its cable.*run the same command again"
+
+
+class Cable:
+    """Changes what goes over it. answer, question: function(bytes or text) that returns it as it
+    arrives."""
+
+    def __init__(self, monkeypatch, answer=lambda said: said, question=lambda code: code):
+        there = device.Device._exec
+        monkeypatch.setattr(device.Device, "_exec", lambda self, code: answer(
+            there(self, question(code))))  # fmt: skip
+
+
+def _one_bit(word):
+    """Function that changes a bit of `word` in a file that a board sends in base64."""
+
+    def changed(said):
+        for token in said.replace(b"'", b" ").replace(b"\\", b" ").split():
+            try:
+                raw = bytearray(base64.b64decode(token, validate=True))
+            except ValueError:
+                continue
+            if (at := raw.find(word)) >= 0:
+                raw[at + 2] ^= 1
+                return said.replace(token, base64.b64encode(raw))
+        return said
+
+    return changed
+
+
+def _settings(board):
+    with device.Device(board.port) as one:
+        return json.loads(one.read_file("/settings.json"))
+
+
+@pytest.mark.parametrize("word", [b"secret", b"host"])
+@pytest.mark.parametrize("times", [1, 99])
+def test_settings_that_come_damaged_are_not_believed(board, project, monkeypatch, word, times):
+    """Read once more; if they come so again, nothing is written."""
+    steps.flash("unix", board.port, SECRET)
+    change, left = _one_bit(word), [times]
+
+    def answer(said):
+        new = change(said)
+        if new == said or not left[0]:
+            return said
+        left[0] -= 1
+        return new
+
+    with monkeypatch.context() as patch:
+        Cable(patch, answer)
+        if times == 1:
+            assert steps.flash("unix", board.port, LOGIN).settings == "same"
+            assert not left[0]
+        else:
+            with pytest.raises(BoardError, match="reading its settings.*" + DAMAGED):
+                steps.flash("unix", board.port, LOGIN)
+    assert _settings(board) == SECRET
+
+
+def test_a_question_that_arrives_damaged_is_not_answered(board, project, monkeypatch):
+    """Else the board would say that it has no such file, and lose the password that it keeps."""
+    steps.flash("unix", board.port, SECRET)
+    with monkeypatch.context() as patch:
+        Cable(patch, question=lambda code: code.replace("/settings.json", "/settinks.json"))
+        with pytest.raises(BoardError, match=DAMAGED):
+            steps.flash("unix", board.port, LOGIN)
+    assert _settings(board) == SECRET
+
+
+def test_a_letter_now_and_then_does_not_stop_a_flash(board, project, monkeypatch):
+    """And what is on the board is what was sent."""
+    count = [0]
+
+    def answer(said):
+        if count[0] % 3 or not said.strip():
+            return said
+        at = count[0] * 7 % len(said.strip())
+        return said[:at] + bytes([said[at] ^ 1]) + said[at + 1 :]
+
+    def question(code):
+        count[0] += 1
+        at = len(code) // 2
+        letter = chr(ord(code[at]) ^ 1)
+        return code if count[0] % 4 else code[:at] + letter + code[at + 1 :]
+
+    with monkeypatch.context() as patch:
+        Cable(patch, answer, question)
+        report = steps.flash("unix", board.port, SECRET)
+    assert len(report.written) == 9 and count[0] > 20
+    again = steps.flash("unix", board.port, SECRET)
+    assert again.written == [] and again.settings == "same"
+
+
+class Other(device.Device):
+    """A board that gives every question the same answer, and gives it undamaged."""
+
+    def __init__(self, said):
+        super().__init__("/dev/x")
+        self.said = said
+
+    def run(self, code):
+        total = int.from_bytes(hashlib.sha256(self.said.encode()).digest()[:6], "big")
+        return f"{self.said}\t{total}\r\n"
+
+
+ITEMS = [install.Item("/a", b"1"), install.Item("/lib/umqtt_min/a", b"1")]
+ASKED = {
+    "version": lambda one: interpreter.check(one, UNIX),
+    "romfs": lambda one: romfs.split(one, ITEMS, lambda *_: None),
+    "rom hash": lambda one: romfs.holds(one, romfs.image_of(ITEMS)),
+    "hashes": lambda one: install.hashes(one, ["/a", "/b"]),
+    "plan": lambda one: install.plan(one, ITEMS),
+    "space": lambda one: install._check_space(one, install.Plan()),
+    "main": install.silence,
+    "mixed": install.refuse_mixed,
+    "half": half.of,
+    "files": held.stored_files,
+    "size": lambda one: held.region_size(one, ""),
+    "journal": lambda one: copies.region_hash(one, ""),
+    "region": region.look,
+    "row": lambda one: region._row(one, {"sectors": 1, "folder": "/f"}, 1),
+    "load": lambda one: verify._load(one),
+    "sectors": lambda one: verify._journal_size(one, UNIX["journal"]),
+    "name": lambda one: giving.name_of(one, {}),
+}
+
+
+@pytest.mark.parametrize("said", ["7.5", "[[1, 2]]", "{'a': 1}", "(1, 2, 3, 4, 5)", "b'x'"])
+@pytest.mark.parametrize("what", ASKED)
+def test_an_answer_of_another_shape_is_a_sentence(what, said):
+    with pytest.raises(BoardError, match=r"answered .* while .*make flash"):
+        ASKED[what](Other(said))
+
+
+@pytest.mark.parametrize("said", ["True", "None", "7", "x y", ""])
+def test_an_answer_without_its_sum_is_none(said, board, monkeypatch):
+    """A program on the board prints in between, or it is another one than MicroPython."""
+    one = Other(said)
+    one.run = lambda code: said
+    with pytest.raises(BoardError, match=r"answered .* while .*prints in between"):
+        one.value("", {bool, None, int, str})
+
+
+def test_a_python_without_sha_256_can_still_say_what_it_is(board, put, monkeypatch):
+    """And what it says comes twice: a damaged letter is told there, too."""
+    put(board, "hashlib.py", "")
+    with device.Device(board.port) as one:
+        assert interpreter.check(one, UNIX).platform == "linux"
+        Cable(monkeypatch, lambda said: said.replace(b"linux", b"linuy", 1))
+        with pytest.raises(BoardError, match=DAMAGED):
+            interpreter.check(one, UNIX)
+
+
+def test_a_restore_reads_settings_as_a_flash_does(used, monkeypatch, tmp_path):
+    backup(used, tmp_path / "copy")
+    copy = copies.load(tmp_path / "copy", UNIX)
+    Cable(monkeypatch, _one_bit(b"secret-word"))
+    with device.Device(used.port) as one, pytest.raises(BoardError, match=DAMAGED):
+        restoring.restore(one, UNIX, copy, lambda text: True, lambda *_: None, lambda *_: None)

@@ -1,0 +1,139 @@
+"""Files of somebody's own on a board that is flashed: kept, and told by name, whatever is cut."""
+
+import pytest
+from flash_kit import flash, operations_of_an_update
+from umqtt_board.errors import BoardError
+
+
+@pytest.mark.parametrize("of", [None, 0.4])
+def test_a_main_py_and_boot_py_of_ones_own_are_kept(
+    make_board, project, put, files_on, mpremote, of
+):
+    boards_, said = [make_board("one"), make_board("measured")], []
+    for one in boards_:
+        one.power_on()
+        put(one, "main.py", "print('mine')\n")
+        put(one, "boot.py", "import os  # mine\n")
+    board, measured = boards_
+    if of:
+        total, force = operations_of_an_update(measured)
+        board.cut_after(force + round((total - 1 - force) * of))
+        with pytest.raises(BoardError, match="was lost while"):
+            flash(board)
+        board.cut_after(None)
+        board.power_on()
+    mark = len(board.printed())
+    flash(board, progress=lambda step, text: said.append(text))
+    board.wait_for(r"boot ran\napp ran", since=mark)
+    assert mpremote(board, "cat", ":main.py.own") == "print('mine')\n"
+    assert mpremote(board, "cat", ":boot.py.own") == "import os  # mine\n"
+    assert "your own main.py is kept as main.py.own: the firmware has one" in said
+    project("firmware/main.py", "import app  # new\n")
+    flash(board)
+    assert [path for path in files_on(board) if ".own" in path] == [
+        "/boot.py.own", "/main.py.own"]  # fmt: skip
+
+
+def test_what_somebody_has_put_in_the_place_of_the_firmwares_is_kept(
+    board, project, put, mpremote
+):
+    flash(board)
+    for name in ("main.py", "boot.py"):
+        put(board, name, "x = 'mine'\n")
+    assert flash(board).written == ["/boot.py", "/main.py"]
+    for name in ("main.py", "boot.py"):
+        assert mpremote(board, "cat", f":{name}.own") == "x = 'mine'\n"
+    project("firmware/main.py", "import app  # new\n")
+    assert flash(board).written == ["/main.py", "/installed.json"]
+
+
+def test_modules_of_ones_own_with_a_name_of_the_firmwares_are_kept_and_told(
+    board, project, put, files_on, mpremote
+):
+    """Before the first flash and after it; but for the firmware's own source, and what an earlier
+    installation has put there."""
+    def again():
+        said = []
+        report = flash(board, progress=lambda step, text: said.append(text))
+        return report.removed, [text for text in said if " is kept as " in text]
+
+    mpremote(board, "mkdir", ":sensors")
+    put(board, "sensors/one.py", "X = 'mine'\n")
+    put(board, "app.mpy", "my own")
+    put(board, "big.py", (project.folder / "firmware" / "big.py").read_text())
+    assert again() == (["/big.py"], [
+        "your own app.mpy is kept as app.mpy.own: the firmware has one",
+        "your own sensors/one.py is kept as sensors/one.py.own: it would hide the firmware's",
+    ])  # fmt: skip
+    assert mpremote(board, "cat", ":app.mpy.own") == "my own"
+    assert mpremote(board, "cat", ":sensors/one.py.own") == "X = 'mine'\n"
+    board.wait_for("app ran")
+    put(board, "app.py", "print('mine')\n")
+    put(board, "app.mpy", "damaged, or changed: the name is the firmware's by now")
+    assert again() == ([], [
+        "your own app.py is kept as app.py.own: it would hide the firmware's"])  # fmt: skip
+    assert mpremote(board, "cat", ":app.py.own") == "print('mine')\n"
+    assert again() == ([], [])
+    assert [path for path in files_on(board) if ".own" in path] == [
+        "/app.mpy.own", "/app.py.own", "/sensors/one.py.own"]  # fmt: skip
+
+
+# Of the work of writing aside, and of putting in force.
+@pytest.mark.parametrize("part, of", [("aside", 0.5), ("force", 0.3), ("force", 0.7)])
+def test_a_cut_loses_no_module_of_ones_own(
+    make_board, project, put, files_on, mpremote, part, of
+):
+    board, measured, said = make_board("one"), make_board("measured"), []
+    for one in (board, measured):
+        one.power_on()
+        put(one, "app.mpy", "my own")
+        put(one, "big.py", "mine, too\n")
+    total, force = operations_of_an_update(measured)
+    board.cut_after(round(force * of) if part == "aside"
+                    else force + round((total - 1 - force) * of))  # fmt: skip
+    with pytest.raises(BoardError, match="was lost while"):
+        flash(board)
+    board.cut_after(None)
+    mark = len(board.printed())
+    board.power_on()
+    project("firmware/app.py", "import time\nprint('app ran')\nwhile 1:\n    time.sleep(1)\n")
+    flash(board, progress=lambda step, text: said.append(text))
+    board.wait_for("app ran", since=mark)
+    assert [path for path in files_on(board) if ".own" in path] == [
+        "/app.mpy.own", "/big.py.own"]  # fmt: skip
+    assert mpremote(board, "cat", ":app.mpy.own") == "my own"
+    assert mpremote(board, "cat", ":big.py.own") == "mine, too\n"
+    assert len([text for text in said if " is kept as " in text]) == 2
+
+
+@pytest.mark.parametrize("of", ["aside", 0.5])
+def test_files_of_ones_own_that_are_put_there_after_a_cut_are_kept(
+    make_board, project, put, files_on, mpremote, of
+):
+    """The first of them, too."""
+    board, measured = make_board("one"), make_board("measured")
+    for one in (board, measured):
+        one.power_on()
+        put(one, "main.py", "print('first')\n")
+    total, force = operations_of_an_update(measured)
+    board.cut_after(force // 2 if of == "aside" else force + round((total - 1 - force) * of))
+    with pytest.raises(BoardError, match="was lost while"):
+        flash(board)
+    board.cut_after(None)
+    board.power_on()
+    put(board, "main.py", "print('second')\n")
+    mark = len(board.printed())
+    flash(board)
+    board.wait_for("app ran", since=mark)
+    own = [path for path in files_on(board) if ".own" in path]
+    assert sorted(mpremote(board, "cat", f":{path[1:]}") for path in own) == [
+        "print('first')\n", "print('second')\n"]  # fmt: skip
+
+
+def test_a_boot_py_that_says_nothing_is_not_kept(board, project, put, files_on):
+    put(board, "boot.py", "# This file is executed on every boot\n\n#import esp\n")
+    put(board, "main.py.own", "of another time\n")
+    put(board, "main.py", "print('mine')\n")
+    flash(board)
+    assert [path for path in files_on(board) if ".own" in path] == [
+        "/main.py.own", "/main.py.own1"]  # fmt: skip

@@ -1,0 +1,93 @@
+"""What goes to a board and comes back, with a sum of each: a serial line has no check of its own,
+and one letter changed in an answer is another password, or no file where there is one.
+
+A program is sent as a text with its sum, and the board does nothing before that agrees. It answers
+by calling `_say(value)`: the value as Python writes it, a tabulator, the sum of that.
+
+Pure. Knows: how a sum is reckoned on either side, shapes of values.
+Must not know: ports, what is asked.
+"""
+
+import ast
+import hashlib
+from dataclasses import dataclass
+
+_BYTES = 6  # of a SHA-256 in a sum: no line changes an answer into one that has its sum, too
+UNLIKE = "ValueError: not what was sent"  # how the error of a board ends that got another program
+
+#: Sent first. A Python without SHA-256 is none that we can use: it repeats what it says, so that
+#: we can say which it is.
+BEGIN = f"""
+try:
+    from hashlib import sha256 as _sha
+except ImportError:
+    _sha = None
+def _sum_of(text):
+    return int.from_bytes(_sha(text).digest()[:{_BYTES}], "big") if _sha else repr(text)
+def _do(code, total):
+    if _sum_of(code) != total and _sha:
+        raise {UNLIKE.replace(": ", "('")}')
+    exec(code, globals())
+def _say(value):
+    global _said
+    _said = repr(value)
+    _say_again()
+def _say_again():
+    print(_said, _sum_of(_said), sep="\\t")
+"""
+AGAIN = "_say_again()"  # sends the last answer once more, and does nothing else
+
+
+def program(code):
+    """The program `code` as it is sent to a board that has had BEGIN."""
+    return f"_do({code!r},{_sum(code)})"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a board has said: the text of the value, whether its sum agrees, whether it had one."""
+
+    text: str
+    agrees: bool
+    summed: bool
+
+
+def answer(said):
+    """The Answer in what a board has printed, a text: its last line."""
+    lines = said.strip().splitlines() or [""]
+    text, tab, total = lines[-1].rpartition("\t")
+    if not tab:
+        return Answer("\n".join(lines), False, False)
+    return Answer(text, total in (str(_sum(text)), repr(text)), True)
+
+
+def value(text, shape):
+    """The value that a text is, a Python literal of this shape. Raises ValueError.
+
+    shape  a type: just that one, so that True is no int; None: None; a tuple: a tuple of as many,
+           each of its shape; a list of one: a list of any length, each of that; a set of types and
+           None: one of them; object: whatever it is
+    """
+    try:
+        found = ast.literal_eval(text)
+    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise ValueError(str(error))
+    if not _fits(found, shape):
+        raise ValueError("it has another shape")
+    return found
+
+
+def _fits(found, shape):
+    if isinstance(shape, set):
+        return any(_fits(found, each) for each in shape)
+    if isinstance(shape, tuple):
+        return (type(found) is tuple and len(found) == len(shape)
+                and all(map(_fits, found, shape)))  # fmt: skip
+    if isinstance(shape, list):
+        return type(found) is list and all(_fits(each, shape[0]) for each in found)
+    return shape is object or found is shape or type(found) is shape
+
+
+def _sum(text):
+    data = text.encode(errors="surrogatepass")
+    return int.from_bytes(hashlib.sha256(data).digest()[:_BYTES], "big")
