@@ -20,8 +20,9 @@ from .report.lines import ENDS
 from .rules import clock as clocks
 from .rules.findings import findings
 from .tcp.headers import Endpoints
+from .tcp.stamps import LEAST, over
 from .together.groups import overlap
-from .worker import EMPTY
+from .worker import EMPTY, SEAM
 
 log = logging.getLogger("umqtt.audit")
 
@@ -47,6 +48,8 @@ class Following:
         self._addresses = self._decoder.rows.addresses = {}
         self._steps = [clocks.NONE]  # of the captures before
         self._until = None  # the latest time in them, in ns
+        self._before = None  # the name of the one that has it, and its rows of stamps.STAMPED
+        self._between = clocks.NONE  # of the time between them and this one
         self._ends = Endpoints()
         self._seen = {}  # endpoints of a pair: (capture that has them, its last time)
         self._number = 0
@@ -56,7 +59,7 @@ class Following:
         """One capture, called `name`; pieces: its bytes, as an iterable. Raises NotACapture."""
         incoming = Incoming(name)
         self._number += 1
-        self._ends = Endpoints()
+        self._ends, self._between = Endpoints(), None
         self._pairs, self._openings = np.zeros(0, np.int64), {}
         for raw in pieces:
             for piece in incoming.take(raw):
@@ -67,8 +70,12 @@ class Following:
         self._ready()
         clock = self._ends.pauses
         self._steps = [self._steps_up_to_now()]
-        if clock.first is not None:
-            self._until = max(self._until or 0, clock.last)
+        if self._between is not None and (self._between[:, 2] > 0).any():
+            told = SEAM.format(self._before[0])
+            log.warning("%s: %s", name, told)
+            self._sink("problems", columns.files([(name, "clock", told)]))
+        if clock.first is not None and (self._until is None or clock.last > self._until):
+            self._until, self._before = clock.last, (name, self._ends.stamped)
         self._tell("problems", columns.stepped(name, self._own_steps()))
         if self._ends.pauses.first is None:
             self._sink("problems", columns.files([(name, "empty", EMPTY)]))
@@ -103,18 +110,27 @@ class Following:
 
     def _steps_up_to_now(self):
         """Those of all captures, and of the time between this one and those before it."""
-        first, between = self._ends.pauses.first, clocks.NONE
-        if first is not None and self._until is not None and first > self._until:
-            between = clocks.between(self._until, first)
-        return np.concatenate([*self._steps, between, self._own_steps()])
+        first = self._ends.pauses.first
+        if self._until is None or first is None or first - self._until <= LEAST:
+            self._between = clocks.NONE
+        elif self._between is None or len(self._between):  # later segments may confirm the time
+            self._between = self._over(first, self._ends.stamped)
+        return np.concatenate([*self._steps, self._between, self._own_steps()])
+
+    def _over(self, first, stamps):
+        """The steps between the captures before and one that begins at `first`, and has these rows
+        of stamps.STAMPED."""
+        said = over(self._before[1], stamps) if self._before else (False, False)
+        return clocks.between(self._until, first, said)
 
     def weave(self, woven, steps, first, last):
         """Several captures that are read as one (together/weave.py). steps: of their clocks, as
         rules/clock.py has them; first, last: of their times, in ns."""
         self._number += 1
-        if self._until is not None and first > self._until:
+        if self._until is not None and first - self._until > LEAST:
             self._steps.append(clocks.between(self._until, first))
-        self._until = max(self._until or 0, last)
+        if self._until is None or last > self._until:
+            self._until, self._before = last, None
         decoder, keys = self._decoder, woven.keys
         decoder.rows.at = 0
         self._steps.append(clocks.of_file(steps, self._number))
@@ -190,6 +206,7 @@ class Following:
         found = self._decoder.pair_of(keys, asked)
         pairs[asked] = found[asked]
         self._pairs = pairs
+        self._decoder.rows.held.note(self._number, found[asked])
         for row in segments[(pairs[segments["key"]] < 0) & (segments["flags"] & SYN > 0)]:
             self._openings.setdefault(int(row["key"]), []).append(row)
         while len(self._openings) > OPENINGS:

@@ -188,8 +188,8 @@ class Audit:
         self.split = in_order([worker.whole(made) for made in of_file.values()])
         together = worker.together(self.split, self.ports, scratch, buckets)
         wrong = [(file, "no capture", why) for file, why in self.unread] + self._wrong
-        for name, problem, what in (said for members in together
-                                    for said in worker.said_of(members, names)):  # fmt: skip
+        said = [each for members in together for each in worker.said_of(members, names)]
+        for name, problem, what in (*said, *worker.put_forward(self.split, names)):
             log.warning("%s: %s", name, what)
             wrong.append((name, problem, what))
         worker.note(wrong, [(names[s["number"]], s) for s in self.split], tables)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from .compiled.layout import KEY, SEGMENT
+from .tcp.stamps import STAMPED
 
 BUNCH = 1 << 17  #: segments read at once in the second pass
 
@@ -20,6 +21,11 @@ def segments_file(scratch, number, place, bucket):
 def keys_file(scratch, number, place):
     """Where the pairs of endpoints of one part of a file are."""
     return Path(scratch, f"{number:05d}-{place:05d}.keys")
+
+
+def stamps_file(scratch, number, place):
+    """Where the time stamps of one part of a file are."""
+    return Path(scratch, f"{number:05d}-{place:05d}.stamps")
 
 
 def bunches(path):
@@ -35,6 +41,12 @@ def bunches(path):
 def keys(scratch, number, parts):
     """The pairs of endpoints of all parts of a file, one part behind the other."""
     found = [np.fromfile(keys_file(scratch, number, k), KEY) for k in range(parts)]
+    return np.concatenate(found)
+
+
+def stamps(scratch, number, parts):
+    """Rows of tcp/stamps.STAMPED of all parts of a file, one part behind the other."""
+    found = [np.fromfile(stamps_file(scratch, number, k), STAMPED) for k in range(parts)]
     return np.concatenate(found)
 
 

@@ -27,8 +27,9 @@ from .flows import joining
 from .report import columns, sides, summaries
 from .rules import clock as clocks
 from .rules.findings import findings
-from .scratch import bunches, keys_file, segments_file
+from .scratch import bunches, keys_file, segments_file, stamps_file
 from .tcp.headers import Endpoints
+from .tcp.stamps import LEAST, over
 from .together import groups
 from .together.weave import Woven
 
@@ -38,6 +39,7 @@ log = logging.getLogger("umqtt.audit")
 WOVEN = ("has connections of {} at the same time: both are read as one, in the order of time, and "
          "what both have counts once")  # fmt: skip
 EMPTY = "the capture has no frames"
+SEAM = "the clock was put forward between {} and this capture, as time stamps of TCP show"
 AHEAD = "its clock is {:.3f} s {} that of {}: its times were corrected by that"
 #: A row of layout.SEGMENT as bytes: with its fields numpy takes eight times as long to copy it.
 ROW = np.dtype((np.void, SEGMENT.itemsize))
@@ -136,6 +138,7 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
         for file in files.values():
             file.close()
     Path(keys_file(scratch, number, place)).write_bytes(ends.keys.tobytes())
+    Path(stamps_file(scratch, number, place)).write_bytes(ends.stamped.tobytes())
     if part is None:
         _note_damage(capture, number, name, out)
     return {"number": number, "place": place, "frames": read, "of_buckets": segments,
@@ -197,7 +200,23 @@ def together(split, ports, scratch, buckets):
             if ahead:
                 s["first"], s["last"] = s["first"] - ahead, s["last"] - ahead
                 s["steps"] = s["steps"] - np.array([ahead, ahead, 0, 0])
+    _join_clocks(split, scratch)
     return found
+
+
+def _join_clocks(split, scratch):
+    """Give each capture as "seam" the steps (rules/clock.py) between it and those before it, and
+    as "behind" the number of the one before it."""
+    latest = None
+    for s in sorted((s for s in split if s["first"] is not None), key=lambda s: s["first"]):
+        s["seam"], s["behind"] = clocks.NONE, None
+        if latest is not None and s["first"] - latest["last"] > LEAST:
+            said = over(*(between.stamps(scratch, each["number"], each["parts"])
+                          for each in (latest, s)))  # fmt: skip
+            s["seam"] = clocks.between(latest["last"], s["first"], said)
+            s["behind"] = latest["number"]
+        if latest is None or s["last"] > latest["last"]:
+            latest = s
 
 
 def said_of(members, names):
@@ -208,6 +227,13 @@ def said_of(members, names):
         if s["ahead"]:
             way = "ahead of" if s["ahead"] > 0 else "behind"
             yield name, "clock", AHEAD.format(abs(s["ahead"]) / 1e9, way, other)
+
+
+def put_forward(split, names):
+    """Rows for note() on clocks that were put forward between two captures."""
+    for s in split:
+        if s["first"] is not None and (s["seam"][:, 2] > 0).any():
+            yield names[s["number"]], "clock", SEAM.format(names[s["behind"]])
 
 
 def decode(bucket, buckets, plan, scratch, out):
@@ -243,15 +269,6 @@ def woven(members, bucket, scratch, before=0):
                   for number, path, name, parts, ahead in members], before)  # fmt: skip
 
 
-def _between(split):
-    """Steps (rules/clock.py) between one file and the next."""
-    some = sorted((s for s in split if s["first"] is not None), key=lambda s: s["first"])
-    last = np.maximum.accumulate([s["last"] for s in some]).tolist() if some else []
-    for until, after in zip(last, some[1:]):
-        if after["first"] > until:
-            yield clocks.between(until, after["first"])
-
-
 def _spans(split):
     """[(first, last)] of the times that the captures cover, in order; those that overlap or are
     less than a day apart are one."""
@@ -280,7 +297,7 @@ def plan(found, paths, names, ports):
             "steps": np.concatenate([
                 clocks.NONE, *(clocks.of_file(s["steps"], order)
                                for order, members in enumerate(found) for s in members),
-                *_between(split)]),
+                *(s["seam"] for s in split if s["first"] is not None)]),
             "brokers": sorted({b for s in split for b in s["brokers"]})}  # fmt: skip
 
 

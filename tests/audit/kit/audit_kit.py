@@ -294,8 +294,9 @@ def _read(paths, folder, ports=(1883,), buckets=1, part_size=None):
     paths = [str(p) for p in paths]
     split = run.in_order(
         [_split(k, p, buckets, scratch, out, part_size) for k, p in enumerate(paths)])  # fmt: skip
-    worker.note([], [(paths[s["number"]], s) for s in split], out)
     found = worker.together(split, ports, scratch, buckets)
+    worker.note(list(worker.put_forward(split, paths)), [(paths[s["number"]], s) for s in split],
+                out)  # fmt: skip
     plan = worker.plan(found, paths, paths, ports)
     for k in range(buckets):
         worker.decode(k, buckets, plan, scratch, out)

@@ -199,6 +199,15 @@ def test_who_is_pushed_out_may_close_its_side_much_later(answered, tmp_path):
     assert (told["finding"], told["who"]) == ("clients push each other out", "dev1")
 
 
+@pytest.mark.parametrize("late", [0.03, 0.3])
+def test_a_client_that_says_goodbye_is_pushed_out_by_nobody(late, tmp_path):
+    """It leaves its socket open, which the broker then closes, and is there again meanwhile."""
+    talks = [opened(("10.0.0.2", 40_000 + k), 2 * k).wait(1.8).client(kit.DISCONNECT).wait(
+        0.2 + late).segment(1, flags=kit.FIN | kit.ACK).segment(0, flags=kit.FIN | kit.ACK)
+        for k in range(6)]  # fmt: skip
+    assert found(talks, tmp_path)[0] == []
+
+
 @pytest.mark.parametrize("early", [1, 3, 50])
 def test_a_client_that_closes_and_comes_back_is_pushed_out_by_nobody(early, tmp_path):
     """In a file made of both directions the clock of the broker's is some ms behind: its FIN is

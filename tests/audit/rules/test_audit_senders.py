@@ -422,3 +422,10 @@ def test_a_client_does_not_answer_its_own_pingreq(tmp_path):
     for _ in range(4):
         made.segment(1, flags=kit.ACK).wait(8).client(kit.publish("a", b"x"))
     assert ("MQTT-3.12.4-1", "broker") in broken(made.segment(1, flags=kit.ACK), tmp_path)
+
+
+def test_a_disconnect_of_a_broker_that_must_not_send_one_is_not_why_it_ended(tmp_path):
+    made = talk().broker(kit.DISCONNECT).client(kit.publish("a")).client(kit.DISCONNECT).close()
+    told = read(made, tmp_path)
+    assert [v["statement"] for v in told["violations"]] == ["MQTT 3.1.1, 2.2.1"]
+    assert [c["why"] for c in told["connections"]] == ["client sent DISCONNECT"]

@@ -177,11 +177,13 @@ def test_a_step_of_the_clock_elsewhere_lets_no_silence_be_told(why):
 
     conns, rows = np.zeros(1, CONN), np.zeros(1, VIOLATION)
     rows["code"], rows["time"], rows["value"] = 47, 10 * SECOND, 3000
+    held = clock.Held()
+    held.note(0, conns["pair"])
     for steps in (clock.NONE, np.array([[90 * SECOND, 80 * SECOND, 1, 0]])):
         conns[why] = 0
-        assert clock.believed(rows, conns, steps).all()
+        assert clock.believed(rows, conns, steps, held).all()
         conns[why] = LATE_FAR if why == "late" else 1
-        assert not clock.believed(rows, conns, steps).any()
+        assert not clock.believed(rows, conns, steps, held).any()
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -217,3 +219,67 @@ def test_what_another_capture_lacks_hides_no_silence(elsewhere, tmp_path):
     paths.append(kit.pcap(tmp_path / "other.pcap", frames))
     assert told(kit.read(paths, tmp_path / "both")["violations"]) == alone
     assert told(as_lines(tmp_path / "both")) == alone
+
+
+def in_two(frames, at, tmp_path):
+    """The captures of one gateway, the second of which begins with the frame at that index."""
+    return [kit.pcap(tmp_path / "one.pcap", frames[:at]),
+            kit.pcap(tmp_path / "two.pcap", frames[at:])]  # fmt: skip
+
+
+def both(paths, tmp_path):
+    """The statements that are told with tables, and those in lines; the problems of clocks."""
+    found = kit.read(paths, tmp_path / "t")
+    tables, lines = (sorted(v["statement"] for v in rows)
+                     for rows in (found["violations"], as_lines(tmp_path / "t")))  # fmt: skip
+    return tables, lines, [p["what"] for p in found["problems"] if p["problem"] == "clock"]
+
+
+def pinging(clock, pause, put=0):
+    """A client that sends PINGREQ each five seconds, but for one pause, behind which the clock of
+    the capture is `put` seconds ahead; where that ends."""
+    def stamp(made, behind=0):
+        return clock(made.now - behind * 10**9)
+
+    made = kit.Talk().open()
+    made.client(kit.connect(keep_alive=10), stamp=stamp(made)).broker(
+        kit.connack(), stamp=stamp(made))  # fmt: skip
+    for turn in range(8):
+        made.wait(5 if turn != 4 else pause + put)
+        behind = put if turn >= 4 else 0
+        if turn == 4:
+            at = len(made.frames)
+        made.client(kit.PINGREQ, stamp=stamp(made, behind))
+        made.broker(kit.PINGRESP, stamp=stamp(made, behind))
+    return made.wrapped(), at
+
+
+@pytest.mark.parametrize("put", [30, 300])
+def test_a_clock_put_forward_between_two_captures_makes_no_silence(put, tmp_path):
+    tables, lines, problems = both(in_two(*pinging(running, 5, put), tmp_path), tmp_path)
+    assert tables == lines == []
+    assert len(problems) == 1 and "was put forward between" in problems[0]
+
+
+@pytest.mark.parametrize("pause", [20, 150])
+def test_a_silence_over_the_seam_of_two_captures_is_told(pause, tmp_path):
+    frames, at = pinging(running, pause)
+    (tmp_path / "whole").mkdir()
+    whole = kit.read([kit.pcap(tmp_path / "whole" / "t.pcap", frames)], tmp_path / "t")
+    whole = whole["violations"]
+    tables, lines, problems = both(in_two(frames, at, tmp_path), tmp_path)
+    assert tables == lines == sorted(v["statement"] for v in whole) and problems == []
+    assert "MQTT-3.1.2-23" in tables
+
+
+def test_the_clock_of_a_capture_between_two_of_another_gateway_hides_no_silence(tmp_path):
+    """It begins behind the first piece and before the second one, and has a long pause."""
+    frames, at = pinging(running, 40)
+    paths = in_two(frames, at - 4, tmp_path)
+    alone = both(paths, tmp_path)
+    assert alone[0] == alone[1] == ["MQTT-3.1.2-23", "MQTT-3.1.2-24"]
+    other = [f for late in (5, 205) for f in kit.Talk(
+        ("10.9.9.9", late), ("10.9.9.1", 1883), start=kit.START + late * 10**9).open().client(
+        kit.connect("other")).broker(kit.connack()).client(kit.DISCONNECT).close().wrapped()]
+    paths.append(kit.pcap(tmp_path / "other.pcap", other))
+    assert both(paths, tmp_path) == alone

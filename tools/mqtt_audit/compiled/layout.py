@@ -58,7 +58,8 @@ KEY = _rows(
 #: segment how many bytes are there, and which.
 #: Of the end's latest segment, of any kind, the headers: VLAN tags, numbers of TCP, checksum; met:
 #: 1 if there is one. stamped, stamp: time and time stamp of the latest one that has one, 0: none;
-#: pauses: how many the capture had had then (tcp/stamps.py). ident: of its IP header; varied:
+#: began, began_stamp: of the first one, -1: it is a SYN; pauses: how many the capture had had by
+#: the latest one (tcp/stamps.py). ident: of its IP header; varied:
 #: whether that was another one than before; twins: whether its segments come twice
 #: (tcp/doubles.py). syn...: number, checksum and identification of its latest SYN.
 #: head...: the same, and the length, of the first segment with data behind that; headed: whether
@@ -66,6 +67,7 @@ KEY = _rows(
 TRAIL = _rows(
     "at:i8 bytes:i8 known:i4 good:i4 topics:u1 client:u1 server:u1 left:u1 "
     "webs:u1 flags:u1 met:u1 sum:u2 tags:u4 seq:u4 ack:u4 wire:u4 stamp:u4 stamped:i8 pauses:i8 "
+    "began:i8 began_stamp:u4 "
     "ident:u2 varied:u1 twins:u1 syn:u4 syn_sum:u2 syn_ident:u2 "
     "headed:u1 strange:u1 head:u4 head_wire:u4 head_sum:u2 head_ident:u2"
 )

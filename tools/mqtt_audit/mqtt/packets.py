@@ -334,7 +334,7 @@ def _follow(st, c, d, p, have, row, sender, missing):
     elif kind == PINGRESP:
         c["ping_at"] = c["ping_heard"] = c["ping_waited"] = 0
     elif kind == DISCONNECT and sender:
-        c["dismissed"] = 1
+        c["dismissed"] = row["level"] in (0, 5)  # else it is told, and says nothing
     elif kind == DISCONNECT:
         c["disconnected"] = 1
 

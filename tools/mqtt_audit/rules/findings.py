@@ -36,8 +36,8 @@ RULES = {
     "reconnect storm": f"{STORM[0]} or more connections of one client id within {STORM[1]} s, "
                        "accepted and not ended by DISCONNECT",
     "clients push each other out": f"{PUSHED[0]} or more times within {PUSHED[1]} s the broker "
-                                   "ends a connection within a second after another one of its "
-                                   "client id begins",
+                                   "ends a connection without DISCONNECT of its client within a "
+                                   "second after another one of its client id begins",
     "login guessing": f"{GUESSED[0]} or more refusals of user name, password or rights within "
                       f"{GUESSED[1]} s, of one client address",
     "no broker": "a server answers a client's MQTT with HTTP, TLS or other text",
@@ -144,6 +144,7 @@ def _pushed(found):
     some = some[np.lexsort((found.first[some], key[some]))]
     ends = pa.array(["FIN by broker", "RST by broker"])
     ended = found.yes(pc.is_in(found.table["ended"].cast(pa.string()), ends))
+    ended &= ~found.yes(found.table["disconnect"])  # the broker closes then, and has to
     before, after = some[:-1], some[1:]
     closed = _numbers(found.table["closed"], -1)
     first, last = found.first[after], np.where(closed < 0, found.last, closed)[before]

@@ -465,6 +465,11 @@ class Endpoints:
         return self._keys[: self._state[0]]
 
     @property
+    def stamped(self):
+        """Rows of stamps.STAMPED."""
+        return stamps.stamped(self.keys, self._trails[: self._state[0]])
+
+    @property
     def unread(self):
         """{EtherType: frames of it that were not read}; at 0 all others."""
         return {k: int(self._unread[k]) for k in np.flatnonzero(self._unread).tolist()}

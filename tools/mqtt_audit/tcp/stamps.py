@@ -24,6 +24,10 @@ KEPT = 1 << 16  #: pauses of which one can still be told right or wrong
 #: Places in the state of Pauses: pauses so far, those of them that are given up; whether there was
 #: a frame; times of the frame before, of the first one, and the latest of all.
 N, GONE, KNOWN, BEFORE, FIRST, LAST = range(6)
+#: Of one side in a capture: its pair of endpoints, which of them it is, and the times (ns) and
+#: time stamps of its first and of its latest segment that has one; first: -1, that is a SYN.
+STAMPED = np.dtype([("pair", "V36"), ("side", "u1"), ("first", "i8"), ("first_stamp", "u4"),
+                    ("last", "i8"), ("last_stamp", "u4")])  # fmt: skip
 
 
 @kernel
@@ -51,17 +55,27 @@ def pause(pauses, state, time):
     state[LAST] = max(state[LAST], time)
 
 
+def _agree(past, real):
+    """Whether a side's time stamps, which are `real` ms apart, confirm that `past` ns lie between
+    its segments."""
+    return abs(real * (SECOND // 1000) - past) <= UNSURE + (abs(past) >> DRIFT)
+
+
+_agrees = kernel(_agree)  # of loops alone: Python calls the other one
+
+
 @inlined
 def note(pauses, state, t, time, stamp, opens):
     """A side's next segment has this time and time stamp. t: its row of layout.TRAIL; opens: it is
     a SYN, so that the one before may be of another host."""
     past = time - t["stamped"]
+    if not t["began"]:
+        t["began"], t["began_stamp"] = -1 if opens else time, stamp
     if t["stamped"] and not opens and t["pauses"] < state[N]:
         real = stamp - t["stamp"] & MASK
         if real >> 31:
             return  # it was sent before the other one
-        apart = real * (SECOND // 1000) - past
-        right = abs(apart) <= UNSURE + (abs(past) >> DRIFT)
+        right = _agrees(past, real)
         for k in range(max(0, t["pauses"] - state[GONE]), state[N] - state[GONE]):
             if abs(past) >= LONGEST:
                 break
@@ -70,6 +84,36 @@ def note(pauses, state, t, time, stamp, opens):
             else:
                 pauses[k]["wrong"] = 1
     t["stamped"], t["stamp"], t["pauses"] = time, stamp, state[N]
+
+
+def stamped(keys, trails):
+    """Rows of STAMPED of the sides that have time stamps. keys, trails: rows of layout.KEY, and of
+    layout.TRAIL for both sides of each."""
+    at, side = np.nonzero(trails["stamped"])
+    some = trails[at, side]
+    rows = np.zeros(len(at), STAMPED)
+    size = STAMPED["pair"].itemsize
+    raw = keys.view(np.uint8).reshape(len(keys), keys.dtype.itemsize)
+    rows["pair"] = raw[at, :size].copy().view(STAMPED["pair"]).reshape(-1)
+    rows["side"] = side
+    for name, had in (("first", "began"), ("first_stamp", "began_stamp"), ("last", "stamped"),
+                      ("last_stamp", "stamp")):  # fmt: skip
+        rows[name] = some[had]
+    return rows
+
+
+def over(before, after):
+    """What time stamps say of the time between two captures: whether a side confirms it, whether
+    one denies it. before, after: rows of STAMPED, of more than one part of a capture in order."""
+    known = {(pair, side): (last, stamp) for pair, side, _, _, last, stamp in before.tolist()}
+    right = wrong = False
+    for pair, side, first, stamp, _, _ in after.tolist():
+        last, had = known.pop((pair, side), (0, 0))  # a later part has later ones
+        real = stamp - had & MASK
+        if last and first >= 0 and not real >> 31 and abs(first - last) < LONGEST:
+            agrees = _agree(first - last, real)
+            right, wrong = right or agrees, wrong or not agrees
+    return right, wrong
 
 
 class Pauses:
