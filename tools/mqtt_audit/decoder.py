@@ -161,7 +161,6 @@ class Decoder:
         them are this decoder's, and its segments as an iterable of arrays."""
         self.turn_to(number, name, data)
         pair_of = self.pair_of(keys, mine)
-        self.rows.held.note(number, pair_of)
         for segments in parts:
             self.take(segments, pair_of)
         self._settle()
@@ -174,7 +173,6 @@ class Decoder:
         """Several files that are read as one (together/weave.py); number, mine: as add()'s; then:
         called now and then, with the time in ns up to which they are read."""
         pair_of = self.pair_of(woven.keys, mine)
-        self.rows.held.note(number, pair_of)
         now = 0
         for data, segments in woven.bunches(pair_of):
             now = max(now, int(segments["time"].max(initial=0)))

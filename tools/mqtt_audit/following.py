@@ -20,9 +20,9 @@ from .report.lines import ENDS
 from .rules import clock as clocks
 from .rules.findings import findings
 from .tcp.headers import Endpoints
-from .tcp.stamps import LEAST, over
+from .tcp.stamps import LEAST, STAMPED, over
 from .together.groups import overlap
-from .worker import EMPTY, SEAM
+from .worker import EMPTY, SEAM, pairs
 
 log = logging.getLogger("umqtt.audit")
 
@@ -47,9 +47,9 @@ class Following:
         self._decoder = Decoder(self._told, ports, set(), [(0, 0)])
         self._addresses = self._decoder.rows.addresses = {}
         self._steps = [clocks.NONE]  # of the captures before
-        self._until = None  # the latest time in them, in ns
-        self._before = None  # the name of the one that has it, and its rows of stamps.STAMPED
+        self._lasts = {}  # of each of them, by its number, what _before() returns
         self._between = clocks.NONE  # of the time between them and this one
+        self._captured = {}  # the first capture that has a pair of endpoints
         self._ends = Endpoints()
         self._seen = {}  # endpoints of a pair: (capture that has them, its last time)
         self._number = 0
@@ -59,7 +59,7 @@ class Following:
         """One capture, called `name`; pieces: its bytes, as an iterable. Raises NotACapture."""
         incoming = Incoming(name)
         self._number += 1
-        self._ends, self._between = Endpoints(), None
+        self._ends, self._noted = Endpoints(), 0
         self._pairs, self._openings = np.zeros(0, np.int64), {}
         for raw in pieces:
             for piece in incoming.take(raw):
@@ -70,12 +70,12 @@ class Following:
         self._ready()
         clock = self._ends.pauses
         self._steps = [self._steps_up_to_now()]
-        if self._between is not None and (self._between[:, 2] > 0).any():
-            told = SEAM.format(self._before[0])
+        if (self._between[:, 2] > 0).any():
+            told = SEAM.format(self._before()[1])
             log.warning("%s: %s", name, told)
             self._sink("problems", columns.files([(name, "clock", told)]))
-        if clock.first is not None and (self._until is None or clock.last > self._until):
-            self._until, self._before = clock.last, (name, self._ends.stamped)
+        if clock.first is not None:
+            self._lasts[self._number] = clock.last, name, self._ends.stamped
         self._tell("problems", columns.stepped(name, self._own_steps()))
         if self._ends.pauses.first is None:
             self._sink("problems", columns.files([(name, "empty", EMPTY)]))
@@ -109,28 +109,41 @@ class Following:
         return clocks.steps_of(self._ends.pauses.doubted, self._number)
 
     def _steps_up_to_now(self):
-        """Those of all captures, and of the time between this one and those before it."""
-        first = self._ends.pauses.first
-        if self._until is None or first is None or first - self._until <= LEAST:
-            self._between = clocks.NONE
-        elif self._between is None or len(self._between):  # later segments may confirm the time
-            self._between = self._over(first, self._ends.stamped)
+        """Those of all captures, and of the time between this one and those of its gateway."""
+        self._between = self._over(self._ends.pauses.first, self._ends.stamped)
         return np.concatenate([*self._steps, self._between, self._own_steps()])
 
     def _over(self, first, stamps):
         """The steps between the captures before and one that begins at `first`, and has these rows
         of stamps.STAMPED."""
-        said = over(self._before[1], stamps) if self._before else (False, False)
-        return clocks.between(self._until, first, said)
+        before = self._before()
+        if before is None or first is None or first - before[0] <= LEAST:
+            return clocks.NONE
+        said = over(before[2], stamps)
+        return clocks.of_file(clocks.between(before[0], first, said), self._number)
+
+    def _before(self):
+        """(when it ends in ns, its name, its rows of stamps.STAMPED) of the capture of this one's
+        gateway that ends last; None if there is none."""
+        gateways = self._decoder.rows.gateways
+        own = gateways.of(self._number)
+        return max((told for number, told in self._lasts.items() if gateways.of(number) == own),
+                   key=lambda told: told[0], default=None)  # fmt: skip
+
+    def _note_pairs(self, keys):
+        """This capture has these pairs of endpoints: it is of the gateway of others that do."""
+        for pair in pairs(keys).tolist():
+            other = self._captured.setdefault(pair, self._number)
+            if other != self._number:
+                self._decoder.rows.gateways.join(other, self._number)
 
     def weave(self, woven, steps, first, last):
         """Several captures that are read as one (together/weave.py). steps: of their clocks, as
         rules/clock.py has them; first, last: of their times, in ns."""
         self._number += 1
-        if self._until is not None and first - self._until > LEAST:
-            self._steps.append(clocks.between(self._until, first))
-        if self._until is None or last > self._until:
-            self._until, self._before = last, None
+        self._note_pairs(woven.keys)
+        self._steps.append(self._over(first, np.zeros(0, STAMPED)))
+        self._lasts[self._number] = last, "", np.zeros(0, STAMPED)
         decoder, keys = self._decoder, woven.keys
         decoder.rows.at = 0
         self._steps.append(clocks.of_file(steps, self._number))
@@ -186,6 +199,8 @@ class Following:
         self._ends.at = self._decoder.rows.at = at
         data = self._ends.with_waiting(data)
         segments = self._ends.segments(data, first, frames)
+        self._note_pairs(self._ends.keys[self._noted :])
+        self._noted = len(self._ends.keys)
         self._decoder.rows.steps = self._steps_up_to_now()
         self._decoder.turn_to(self._number, name, data)
         self._decoder.take(self._with_openings(segments), self._pairs)
@@ -206,7 +221,6 @@ class Following:
         found = self._decoder.pair_of(keys, asked)
         pairs[asked] = found[asked]
         self._pairs = pairs
-        self._decoder.rows.held.note(self._number, found[asked])
         for row in segments[(pairs[segments["key"]] < 0) & (segments["flags"] & SYN > 0)]:
             self._openings.setdefault(int(row["key"]), []).append(row)
         while len(self._openings) > OPENINGS:

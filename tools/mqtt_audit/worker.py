@@ -200,23 +200,49 @@ def together(split, ports, scratch, buckets):
             if ahead:
                 s["first"], s["last"] = s["first"] - ahead, s["last"] - ahead
                 s["steps"] = s["steps"] - np.array([ahead, ahead, 0, 0])
-    _join_clocks(split, scratch)
+    _join_clocks(found, scratch)
     return found
 
 
-def _join_clocks(split, scratch):
-    """Give each capture as "seam" the steps (rules/clock.py) between it and those before it, and
-    as "behind" the number of the one before it."""
-    latest = None
+def _join_clocks(found, scratch):
+    """Give each capture as "gateway" the number of that, as "seam" the steps (rules/clock.py)
+    between it and those of its gateway before it, and as "behind" the number of that before it."""
+    split = [s for members in found for s in members]
+    gateways, latest = _gateways(found, scratch), {}
+    for s in split:
+        s["gateway"], s["seam"], s["behind"] = gateways.of(s["number"]), clocks.NONE, None
     for s in sorted((s for s in split if s["first"] is not None), key=lambda s: s["first"]):
-        s["seam"], s["behind"] = clocks.NONE, None
-        if latest is not None and s["first"] - latest["last"] > LEAST:
+        before = latest.get(s["gateway"])
+        if before and s["first"] - before["last"] > LEAST:
             said = over(*(between.stamps(scratch, each["number"], each["parts"])
-                          for each in (latest, s)))  # fmt: skip
-            s["seam"] = clocks.between(latest["last"], s["first"], said)
-            s["behind"] = latest["number"]
-        if latest is None or s["last"] > latest["last"]:
-            latest = s
+                          for each in (before, s)))  # fmt: skip
+            s["seam"] = clocks.between(before["last"], s["first"], said)
+            s["behind"] = before["number"]
+        if not before or s["last"] > before["last"]:
+            latest[s["gateway"]] = s
+
+
+def _gateways(found, scratch):
+    """The Gateways of captures, by their numbers."""
+    gateways = clocks.Gateways()
+    for first, *more in found:
+        for s in more:
+            gateways.join(first["number"], s["number"])
+    ids = [pairs(between.keys(scratch, s["number"], s["parts"])) for each in found for s in each]
+    files = np.repeat([s["number"] for each in found for s in each], [len(i) for i in ids])
+    ids = np.concatenate(ids) if ids else np.zeros(0, np.uint64)
+    order = np.argsort(ids, kind="stable")
+    same = ids[order][1:] == ids[order][:-1]
+    both = np.stack([files[order][:-1][same], files[order][1:][same]], axis=1)
+    for file, other in np.unique(both, axis=0).tolist() if len(both) else ():
+        gateways.join(file, other)
+    return gateways
+
+
+def pairs(keys):
+    """A number for each pair of endpoints, each once. keys: rows of layout.KEY."""
+    ports = keys["ap"].astype(np.uint64) << 16 | keys["bp"].astype(np.uint64)
+    return np.unique(keys["hash"].astype(np.uint64) << 32 | ports)
 
 
 def said_of(members, names):
@@ -232,7 +258,7 @@ def said_of(members, names):
 def put_forward(split, names):
     """Rows for note() on clocks that were put forward between two captures."""
     for s in split:
-        if s["first"] is not None and (s["seam"][:, 2] > 0).any():
+        if (s["seam"][:, 2] > 0).any():
             yield names[s["number"]], "clock", SEAM.format(names[s["behind"]])
 
 
@@ -242,6 +268,7 @@ def decode(bucket, buckets, plan, scratch, out):
     tables = Tables(out, f"bucket-{bucket:05d}")
     brokers = {(bytes.fromhex(a), p) for a, p in plan["brokers"]}
     decoder = Decoder(tables.add, plan["ports"], brokers, plan["span"], plan["steps"])
+    decoder.rows.gateways = clocks.Gateways(plan["gateways"])
     for order, members in enumerate(plan["files"]):
         if len(members) > 1:
             found = woven(members, bucket, scratch, plan["before"][order][bucket])
@@ -294,10 +321,10 @@ def plan(found, paths, names, ports):
               for members, count in zip(found, counts)]  # fmt: skip
     return {"files": files, "before": before,
             "ports": list(ports), "span": _spans(split),
+            "gateways": [members[0]["gateway"] for members in found],
             "steps": np.concatenate([
-                clocks.NONE, *(clocks.of_file(s["steps"], order)
-                               for order, members in enumerate(found) for s in members),
-                *(s["seam"] for s in split if s["first"] is not None)]),
+                clocks.NONE, *(clocks.of_file(s[name], order) for name in ("steps", "seam")
+                               for order, members in enumerate(found) for s in members)]),
             "brokers": sorted({b for s in split for b in s["brokers"]})}  # fmt: skip
 
 

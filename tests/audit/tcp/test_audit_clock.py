@@ -177,13 +177,12 @@ def test_a_step_of_the_clock_elsewhere_lets_no_silence_be_told(why):
 
     conns, rows = np.zeros(1, CONN), np.zeros(1, VIOLATION)
     rows["code"], rows["time"], rows["value"] = 47, 10 * SECOND, 3000
-    held = clock.Held()
-    held.note(0, conns["pair"])
+    gateways = clock.Gateways()
     for steps in (clock.NONE, np.array([[90 * SECOND, 80 * SECOND, 1, 0]])):
         conns[why] = 0
-        assert clock.believed(rows, conns, steps, held).all()
+        assert clock.believed(rows, conns, steps, gateways).all()
         conns[why] = LATE_FAR if why == "late" else 1
-        assert not clock.believed(rows, conns, steps, held).any()
+        assert not clock.believed(rows, conns, steps, gateways).any()
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -239,7 +238,7 @@ def pinging(clock, pause, put=0):
     """A client that sends PINGREQ each five seconds, but for one pause, behind which the clock of
     the capture is `put` seconds ahead; where that ends."""
     def stamp(made, behind=0):
-        return clock(made.now - behind * 10**9)
+        return clock and clock(made.now - behind * 10**9)
 
     made = kit.Talk().open()
     made.client(kit.connect(keep_alive=10), stamp=stamp(made)).broker(
@@ -283,3 +282,36 @@ def test_the_clock_of_a_capture_between_two_of_another_gateway_hides_no_silence(
         kit.connect("other")).broker(kit.connack()).client(kit.DISCONNECT).close().wrapped()]
     paths.append(kit.pcap(tmp_path / "other.pcap", other))
     assert both(paths, tmp_path) == alone
+
+
+@pytest.mark.parametrize("clock", [running, None])
+def test_a_clock_put_forward_at_a_seam_that_another_gateway_covers(clock, tmp_path):
+    """By more than a hundred seconds, which needs no time stamps to be doubted."""
+    frames, at = pinging(clock, 5, 150)
+    paths = in_two(frames, at, tmp_path)
+    made = kit.Talk(("10.9.9.9", 1), ("10.9.9.1", 1883)).open().client(kit.connect("other"))
+    made.broker(kit.connack())
+    for _ in range(80):
+        made.wait(3).client(kit.publish("a"))
+    paths.append(kit.pcap(tmp_path / "other.pcap", made.close().wrapped()))
+    tables, lines, _ = both(paths, tmp_path)
+    assert tables == lines == []
+
+
+def test_a_step_in_a_middle_capture_without_a_frame_of_a_calm_client(tmp_path):
+    """Another client of the same gateway shows that it is one."""
+    calm = kit.Talk().open().client(kit.connect("calm")).broker(kit.connack()).wait(10)
+    calm.client(kit.PINGREQ).broker(kit.PINGRESP).wait(50).client(kit.PINGREQ).broker(kit.PINGRESP)
+    busy = kit.Talk(("10.0.0.3", 7))
+    busy.stamps = running
+    busy.open().client(kit.connect("busy")).broker(kit.connack())
+    for _ in range(70):
+        busy.wait(1).client(kit.publish("a"))
+    frames = sorted(calm.close().wrapped() + busy.close().wrapped())
+    step = kit.START + 35 * 10**9
+    frames = [(time + 50 * 10**9 * (time > step), raw) for time, raw in frames]
+    cuts = [kit.START + s * 10**9 for s in (0, 20, 110, 999)]
+    paths = [kit.pcap(tmp_path / f"{k}.pcap", [f for f in frames if low <= f[0] < high])
+             for k, (low, high) in enumerate(zip(cuts, cuts[1:]))]  # fmt: skip
+    tables, lines, _ = both(paths, tmp_path)
+    assert tables == lines == []

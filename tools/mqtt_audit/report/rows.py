@@ -63,7 +63,7 @@ class Rows:
 
     def __init__(self, arrays, sink, span, steps=()):
         self.arrays, self.sink, self.steps = arrays, sink, steps
-        self.files, self.pairs, self.held = {}, [], clock.Held()
+        self.files, self.pairs, self.gateways = {}, [], clock.Gateways()
         self.at = 0  #: where in its capture the bytes lie that are read now
         self.tallies = Tallies(span)
         self.addresses = None  #: a dict: gets (client, broker) of each connection by its id
@@ -239,7 +239,7 @@ class Rows:
         rows = np.concatenate([st.violations[: n[N_VIOLATIONS]], found, self._late[0]])
         self._found = []
         conns = self.arrays.conns
-        told = clock.believed(rows, conns, self.steps, self.held)
+        told = clock.believed(rows, conns, self.steps, self.gateways)
         return rows[told & evidence.judged(conns, self.arrays.ways, self.arrays.wire.pairs)[
             rows["conn"]]]
 
@@ -251,7 +251,7 @@ class Rows:
         alone = messages.alone(rows, conns)
         allowed = conns["keep_alive"][rows["conn"]].astype(np.int64) * SECOND
         known = clock.timed(rows["first"], rows["done"], allowed, self.steps, conns[rows["conn"]],
-                            self.held)  # fmt: skip
+                            self.gateways)  # fmt: skip
         known &= (rows["vague"] & (VAGUE | ANOTHER)) == 0
         known &= (rows["outcome"] != 1) | (rows["done"] >= rows["first"])
         known &= in_step(conns, self.arrays.ways)[rows["conn"]]
@@ -319,7 +319,7 @@ class Rows:
         for begin, end, *kinds in (("first", "last"), ("first", "asked_at", CONNECT),
                                    ("asked_at", "acked_at", CONNECT, CONNACK)):  # fmt: skip
             overdue = np.array([any((c, k) in self._overdue for k in kinds) for c in rows], bool)
-            out.append(clock.known(conns, begin, end, self.steps, self.held) & ~overdue & same)
+            out.append(clock.known(conns, begin, end, self.steps, self.gateways) & ~overdue & same)
         return out
 
     def _connections(self, which):

@@ -12,10 +12,10 @@ from .statements import SILENCE
 #: For so long a capture with a silent client may have no frame at all, and is believed.
 STILL = 100 * SECOND
 NONE = np.zeros((0, 4), np.int64)  #: no steps
-ALL = -1  #: file of a step that is none of one capture's clock
+OWN = -1  #: file of a step until of_file() says which
 
 
-def steps_of(pauses, file=ALL):
+def steps_of(pauses, file=OWN):
     """Where the clock of a capture is not to be believed without more: rows of (from, to, whether
     it was wrong for sure, file), times in ns. It goes back (from > to), time stamps of TCP deny
     it, or nothing at all was captured for longer than STILL. pauses: Pauses.doubted of
@@ -33,7 +33,7 @@ def between(before, after, stamps=(False, False)):
     if right:
         return NONE
     wrong = after < before - GRACE or denied
-    return np.array([(before, after, wrong, ALL)] if wrong or after - before > STILL else NONE,
+    return np.array([(before, after, wrong, OWN)] if wrong or after - before > STILL else NONE,
                     np.int64).reshape(-1, 4)  # fmt: skip
 
 
@@ -42,40 +42,43 @@ def of_file(steps, file):
     return np.column_stack([steps[:, :3], np.full(len(steps), file, np.int64)])
 
 
-class Held:
-    """Which files have frames of which connections: the clock of another capture, and when that
-    had no frame, tells nothing of them."""
+class Gateways:
+    """Which captures are of one gateway: those that have a connection in common, with all between
+    them. The clock of another one, and when that had no frame, tells nothing. of: the gateway of
+    each file, by its number; a file that is not told of has one of its own."""
 
-    def __init__(self):
-        self._pairs = {}
+    def __init__(self, of=()):
+        self._of = dict(enumerate(of))
 
-    def note(self, file, pairs):
-        """The file with this number has these pairs of endpoints: an array in which -1 is none."""
-        self._pairs.setdefault(file, []).append(pairs[pairs >= 0])
+    def of(self, file):
+        """The gateway of a file, a number."""
+        return self._of.setdefault(file, file)
 
-    def _has(self, file, conns):
-        if file == ALL:
-            return np.ones(len(conns), bool)
-        pairs = np.concatenate(self._pairs.get(file, [conns["pair"][:0]]))
-        near = (conns["id"] >> 32 <= file) & (file <= conns["upto"])
-        return near & np.isin(conns["pair"], pairs)
+    def join(self, file, other):
+        """Two files are of one gateway."""
+        kept, gone = self.of(file), self.of(other)
+        if kept != gone:
+            self._of = {f: kept if of == gone else of for f, of in self._of.items()}
 
     def concern(self, steps, conns):
-        """[step, connection]: whether a step is one of the clock of a file that has frames of a
-        connection. conns: rows of layout.CONN."""
+        """[step, connection]: whether a step is one of the clock of a connection's gateway, in a
+        file between its first and its last one. conns: rows of layout.CONN."""
         files, at = np.unique(steps[:, 3], return_inverse=True)
-        there = [self._has(file, conns) for file in files.tolist()]
+        begun, which = np.unique(conns["id"] >> 32, return_inverse=True)
+        own = np.array([self.of(file) for file in begun.tolist()], np.int64)
+        there = [(begun <= file)[which] & (file <= conns["upto"]) & (own == self.of(file))[which]
+                 for file in files.tolist()]  # fmt: skip
         return np.array(there, bool).reshape(len(files), len(conns))[at]
 
 
-def believed(rows, conns, steps, held):
+def believed(rows, conns, steps, gateways):
     """Which violations are told. Not those that rest on the order of both sides' packets where the
     capture has bytes after their acknowledgement, nor those of silence where it has them so late
     that its times do not fit together, or has segments again so late; nor those that rest on a
     time in which the clock was wrong for sure, or in which no connection at all has a frame for
     longer than STILL and four times the keep alive: neither side would be silent for so long, so
     that is a step of the clock, or the capture stood still. Without a keep alive both sides may be
-    silent. held: a Held."""
+    silent. gateways: a Gateways."""
     late = conns["late"][rows["conn"]]
     told = ~(np.isin(rows["code"], ORDER) & (late > 0))
     belated = conns["belated"][rows["conn"]] > 0
@@ -84,7 +87,7 @@ def believed(rows, conns, steps, held):
         return told
     low, high, wrong = steps[:, :2].min(axis=1), steps[:, :2].max(axis=1), steps[:, 2] > 0
     silences = np.flatnonzero(np.isin(rows["code"], SILENCE))
-    theirs = held.concern(steps, conns[rows["conn"][silences]]).T
+    theirs = gateways.concern(steps, conns[rows["conn"][silences]]).T
     for k, concern in zip(silences.tolist(), theirs):
         end = int(rows["time"][k])
         begin = end - (int(rows["value"][k]) + 1) * 1_000_000
@@ -95,22 +98,22 @@ def believed(rows, conns, steps, held):
     return told
 
 
-def timed(begin, end, allowed, steps, conns=None, held=None):
+def timed(begin, end, allowed, steps, conns=None, gateways=None):
     """Which times from `begin` to `end` (ns) hold no step forward of the clock, as believed() has
     it of silences. allowed: the keep alive of each in ns, 0: none. conns: the connection of each,
-    and held, a Held; without them every step counts."""
+    and gateways, a Gateways; without them every step counts."""
     told = np.ones(len(begin), bool)
     ahead = steps[steps[:, 1] > steps[:, 0]]
     sure, rest = ahead[ahead[:, 2] > 0], ahead[ahead[:, 2] == 0]
     for file in np.unique(sure[:, 3]).tolist() if len(sure) else ():
         own = sure[sure[:, 3] == file]
         own = own[np.argsort(own[:, 0], kind="stable")]
-        elsewhere = held is not None and ~held.concern(own[:1], conns)[0]
+        elsewhere = gateways is not None and ~gateways.concern(own[:1], conns)[0]
         # Of those that begin with each or later, where the first one ends.
         ends = np.append(np.minimum.accumulate(own[::-1, 1])[::-1], np.iinfo(np.int64).max)
         told &= elsewhere | (ends[np.searchsorted(own[:, 0], begin)] > end)
     long = np.flatnonzero(told & (allowed > 0) & (end - begin > STILL)) if len(rest) else ()
-    theirs = held.concern(rest, conns[long]).T if held and len(long) else np.ones(
+    theirs = gateways.concern(rest, conns[long]).T if gateways and len(long) else np.ones(
         (len(long), 1), bool)  # fmt: skip
     for k, concern in zip(long, theirs):
         inside = (rest[:, 0] >= begin[k]) & (rest[:, 1] <= end[k]) & concern
@@ -118,8 +121,8 @@ def timed(begin, end, allowed, steps, conns=None, held=None):
     return told
 
 
-def known(conns, begin, end, steps, held):
+def known(conns, begin, end, steps, gateways):
     """Of which connections it is known how long it was from one time to another, `begin` and `end`
     being names of layout.CONN: the clock made no step between."""
     allowed = conns["keep_alive"].astype(np.int64) * SECOND
-    return timed(conns[begin], conns[end], allowed, steps, conns, held)
+    return timed(conns[begin], conns[end], allowed, steps, conns, gateways)
