@@ -244,3 +244,20 @@ def test_a_table_as_it_was(root, tmp_path, options, status, words):
     done = run("export", "--tables", root, "--out", tmp_path / "x", *options)
     assert done.returncode == status and words in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["silver", "bronze"])
+def test_nothing_is_removed_of_a_table_with_an_empty_commit(root, tmp_path, name):
+    """delta-rs takes that for a commit without a change, and the files of its batch for unused."""
+    path = sorted((root / name / "_delta_log").glob("*.json"))[-2]
+    data, before = path.read_bytes(), sorted(root.rglob("*.parquet"))
+    path.write_bytes(b"")
+    for command in (("clean", "--tables", root, "--unused-days", 0),
+                    ("export", "--tables", root, "--out", tmp_path / "out")):  # fmt: skip
+        done = CliRunner().invoke(commands.main, [str(word) for word in command])
+        assert done.exit_code == 1, done.output
+        assert f"{path.name} is empty, and so no action of Delta Lake" in done.output
+        assert "umqtt-pipeline verify" in done.output
+    assert sorted(root.rglob("*.parquet")) == before
+    path.write_bytes(data)
+    assert CliRunner().invoke(commands.main, ["verify", "--tables", str(root)]).exit_code == 0

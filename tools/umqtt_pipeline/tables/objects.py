@@ -97,6 +97,9 @@ class Objects:
     def put_torn_aside(self, name):
         """A put is never torn."""
 
+    def empty_commit(self, name, version=None):
+        """A put is whole."""
+
     def remove(self, name):
         """Remove an object and all that is below that name; one that is gone will do."""
         self._objects.delete([name, *self.listed(name)])

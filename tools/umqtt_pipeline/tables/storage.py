@@ -209,6 +209,25 @@ class Storage:
         except ValueError:
             _put_aside(found[-1])
 
+    def empty_commit(self, name, version=None):
+        """The first commit without a byte of the log `name` that readers of a version need, or
+        None: Delta Lake takes it for one that changes nothing. version: None, the latest."""
+        sizes, newest = {}, -1
+        try:
+            with os.scandir(Path(self.root, name)) as entries:
+                for entry in entries:
+                    number = entry.name[:20]
+                    if not number.isdecimal() or version is not None and int(number) > version:
+                        continue
+                    if entry.name.endswith(".checkpoint.parquet"):
+                        newest = max(newest, int(number))
+                    elif entry.name == f"{number}.json":
+                        sizes[int(number)] = entry.stat().st_size
+        except FileNotFoundError:
+            return None
+        gone = [number for number, size in sizes.items() if number > newest and not size]
+        return f"{min(gone):020d}.json" if gone else None
+
     def read_parquet(self, name, **how):
         """A Parquet file as an Arrow table; page checksums are verified. Raises pa.ArrowException,
         OSError."""

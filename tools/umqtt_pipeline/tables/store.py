@@ -194,6 +194,8 @@ class Tables:
         """The DeltaTable of that name, as it is now or was at a version; None if there is none.
         Raises DeltaError that names it."""
         try:
+            if empty := self.storage.empty_commit(f"{name}/_delta_log", version):
+                raise DeltaError(f"{empty} is empty, and so no action of Delta Lake")
             return opened(self.storage, name, version)
         except DeltaError as error:
             raise DeltaError(f"{self.storage.path(name)}: its log cannot be read: "
