@@ -109,6 +109,62 @@ def test_a_letter_now_and_then_does_not_stop_a_flash(board, project, monkeypatch
     assert again.written == [] and again.settings == "same"
 
 
+class Twice:
+    """Changes the `first` question that asks for a piece of a file, and then something in what a
+    board is sent first."""
+
+    def __init__(self, before, after):
+        self.changes, self.first, self.hits = (before, after), True, 0
+
+    def __call__(self, code):
+        if self.first and "_f.read(" in code:
+            self.first, self.hits = False, 1
+            return code.replace("_do(", "_d[(", 1)
+        if self.hits == 1 and "def _do" in code and self.changes[0] in code:
+            self.hits = 2
+            return code.replace(*self.changes, 1)
+        return code
+
+
+@pytest.mark.parametrize("before, after", [
+    ("print(_said, _sum_of", "print(_said, _mum_of"),  # it runs the question, and cannot say so
+    ("global _said\\n    _said", "global _said\\n    _maid"),  # it says what it said before
+    ("from hashlib import sha256", "from hashlib import sha257"),  # it checks nothing
+])
+def test_a_piece_of_a_file_is_read_once_whatever_comes_damaged(
+    board, project, monkeypatch, before, after
+):
+    """Else the file would be empty, and the board would get another key and no password."""
+    steps.flash("unix", board.port, SECRET)
+    with monkeypatch.context() as patch:
+        twice = Twice(before, after)
+        Cable(patch, question=twice)
+        assert steps.flash("unix", board.port, LOGIN).settings == "same"
+        assert twice.hits == 2
+    assert _settings(board) == SECRET
+
+
+def test_an_answer_is_that_of_its_question(board, monkeypatch):
+    """One that a board has given before is none, and what it gets again it does not do again."""
+    said = []
+
+    def answer(data):
+        said.append(data)
+        return first if b"\t" in data else data
+
+    with device.Device(board.port) as one:
+        one.run("_n = 0")
+        with monkeypatch.context() as patch:
+            Cable(patch, lambda data: said.append(data) or data)
+            assert one.value("_say(True)", bool)
+        first = said[-1]
+        with monkeypatch.context() as patch:
+            Cable(patch, answer)
+            with pytest.raises(BoardError, match=DAMAGED):
+                one.value("_n += 1\n_say(True)", bool)
+        assert one.value("_say(_n)", int) == 1
+
+
 class Other(device.Device):
     """A board that gives every question the same answer, and gives it undamaged."""
 
@@ -116,8 +172,9 @@ class Other(device.Device):
         super().__init__("/dev/x")
         self.said = said
 
-    def run(self, code):
-        total = int.from_bytes(hashlib.sha256(self.said.encode()).digest()[:6], "big")
+    def ask(self, question):
+        asked = question.program.rpartition(",")[2][:-1]
+        total = int.from_bytes(hashlib.sha256((self.said + asked).encode()).digest()[:6], "big")
         return f"{self.said}\t{total}\r\n"
 
 
@@ -154,7 +211,7 @@ def test_an_answer_of_another_shape_is_a_sentence(what, said):
 def test_an_answer_without_its_sum_is_none(said, board, monkeypatch):
     """A program on the board prints in between, or it is another one than MicroPython."""
     one = Other(said)
-    one.run = lambda code: said
+    one.ask = lambda question: said
     with pytest.raises(BoardError, match=r"answered .* while .*prints in between"):
         one.value("", {bool, None, int, str})
 

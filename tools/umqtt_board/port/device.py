@@ -8,6 +8,7 @@ of resets.
 import base64
 import contextlib
 import re
+import secrets
 import shlex
 import struct
 import tempfile
@@ -53,6 +54,10 @@ _OF_NOISE = (
 _DAMAGED = (
     ". What was sent to it, or what it answered, came damaged: see to its cable, and run the same "
     "command again."
+)
+_HIDDEN = (
+    "that is no answer to what it was asked. Run `make flash`: a file on it may hide a part of "
+    "MicroPython"
 )
 _FAILURES = (TransportError, CommandError, serial.SerialException, OSError, struct.error, EOFError)
 
@@ -153,6 +158,7 @@ class Device:
         self._transport = None
         self._lost = False
         self._begun = False  # whether it has had answers.BEGIN since it was reset
+        self._number = secrets.randbits(30)  # of its last question, unlike another session's
         self._slow = 0.0  # seconds of slow answers
 
     def __enter__(self):
@@ -214,16 +220,29 @@ class Device:
     def run(self, code):
         """Run a program on the board, which does nothing if it comes damaged; return what it
         printed. DeviceError if it raised."""
+        return self.ask(self.question(code))
+
+    def question(self, code):
+        """The answers.Question to run this program."""
+        self._number += 1
+        return answers.Question(code, self._number)
+
+    def ask(self, question):
+        """Send an answers.Question, as run() does; the board runs it if it has not done so."""
+        first = None
         for tries_left in range(TRIES - 1, -1, -1):
             try:
                 if not self._begun:
                     self._print_of(answers.BEGIN)
                     self._begun = True
-                return self._print_of(answers.program(code))
+                return self._print_of(question.program)
             except DeviceError as error:
+                first = first or error
                 self._begun = False  # that may be what was damaged
-                if not (tries_left and _last(error.traceback).startswith(_OF_NOISE)):
+                if not _last(error.traceback).startswith(_OF_NOISE):
                     raise
+                if not tries_left:
+                    raise first
 
     def _print_of(self, code):
         return self._guarded(lambda: self._exec(code)).decode(errors="replace")
@@ -241,20 +260,26 @@ class Device:
             raise TransportExecError(said.decode(errors="replace"), error.decode(errors="replace"))
         return said
 
-    def value(self, code, shape):
+    def value(self, code, shape, any_python=False):
         """Run a program that ends by calling `_say(value)`, and return that value, which has this
         `shape`, see answers.value(). An answer that comes damaged is sent again. BoardError for
-        one that stays so, or is none."""
-        said = answers.answer(self.run(code))
+        one that stays so, or is none.
+
+        any_python  whether a Python without SHA-256 may answer, whose answers come twice
+        """
+        question = self.question(code)
+        said = question.answer(self.ask(question))
         for _ in range(TRIES - 1):
-            if not said.agrees:
-                said = answers.answer(self.run(answers.AGAIN))
-        if said.agrees:
+            if not said.agrees or said.copied and not any_python:
+                self._begun = self._begun and not said.copied  # did it come as it was sent?
+                said = question.answer(self.ask(question))
+        if said.agrees and (any_python or not said.copied):
             try:
                 return answers.value(said.text, shape)
             except ValueError:
-                raise self._no_answer(said.text, "that is no answer to what it was asked. Run "
-                                      "`make flash`: a file on it may hide a part of MicroPython")
+                raise self._no_answer(said.text, _HIDDEN)
+        if said.copied:
+            raise self._no_answer(said.text, _HIDDEN)
         if said.summed:
             raise BoardError(self._failed("") + _DAMAGED)
         raise self._no_answer(said.text, "a program on it prints in between")
