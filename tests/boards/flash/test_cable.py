@@ -7,11 +7,12 @@ import json
 
 import pytest
 from keep_kit import UNIX, backup
+from mpremote.transport import TransportExecError
 from umqtt_board.backup import copies, half, held, restoring
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, interpreter, region, romfs, steps, verify
 from umqtt_board.ota import giving
-from umqtt_board.port import device
+from umqtt_board.port import answers, device
 
 LOGIN = {"broker.host": "127.0.0.1", "broker.port": 1, "device": "one", "broker.user": "u"}
 SECRET = LOGIN | {"broker.password": "secret1234567890"}
@@ -163,6 +164,47 @@ def test_an_answer_is_that_of_its_question(board, monkeypatch):
             with pytest.raises(BoardError, match=DAMAGED):
                 one.value("_n += 1\n_say(True)", bool)
         assert one.value("_say(_n)", int) == 1
+
+
+def test_a_state_that_the_cable_hides_is_not_taken_for_a_damaged_one(
+    board, project, put, mpremote, monkeypatch
+):
+    """Else the counter of commands would begin anew, perhaps below that of the board."""
+    put(board, "state.json", '{"count": 5}')
+    with monkeypatch.context() as patch:
+        Cable(patch, question=lambda code: code.replace("/state.json", "/stake.json"))
+        with pytest.raises(BoardError, match="looking at /state.json.*" + DAMAGED):
+            steps.flash("unix", board.port, SECRET)
+    assert mpremote(board, "cat", ":state.json") == '{"count": 5}'
+
+
+class Raises(device.Device):
+    """A board that answers each program with this error. begins: answers.BEGIN, too."""
+
+    def __init__(self, last, begins):
+        super().__init__("/dev/x")
+        self.last, self.begins, self.asked = last, begins, 0
+
+    def _exec(self, code):
+        if code == answers.BEGIN and not self.begins:
+            return b""
+        self.asked += 1
+        raise TransportExecError("", f"Traceback (most recent call last):\r\n{self.last}\r\n")
+
+
+@pytest.mark.parametrize("last, begins, noise", [
+    ("ValueErlor: not what was sent", False, True), ("ValueError: not what wassent", False, True),
+    ("KeyboardInterrupt: ", False, True), ("Na\x03eError: x", False, True),
+    ("AttributeError: 'sha256' object has no attribute 'digect'", True, True),
+    ("ValueError: syntax error in JSON", False, False), ("SettingsError: host", False, False),
+    ("OSError: [Errno 5] EIO", False, False), ("MemoryError: ", True, False),
+])  # fmt: skip
+def test_what_comes_of_the_cable_has_the_advice_and_is_asked_again(last, begins, noise):
+    one = Raises(last, begins)
+    with pytest.raises(device.DeviceError) as caught:
+        one.run("x = 1")
+    assert ("see to its cable" in str(caught.value)) == caught.value.of_noise == noise
+    assert one.asked == (device.TRIES if noise else 1)
 
 
 class Other(device.Device):

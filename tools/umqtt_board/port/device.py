@@ -6,7 +6,9 @@ of resets.
 """
 
 import base64
+import builtins
 import contextlib
+import difflib
 import re
 import secrets
 import shlex
@@ -49,8 +51,11 @@ _STANDS = "the board may stand still at its prompt, until its reset button is pr
 #: How a board's error begins when bytes have changed on the way.
 _OF_NOISE = (
     "SyntaxError", "IndentationError", "NameError", "ValueError: incorrect padding",
-    answers.UNLIKE,
+    answers.UNLIKE, "KeyboardInterrupt",
 )  # fmt: skip
+_NAMES = [name for name, each in vars(builtins).items()
+          if isinstance(each, type) and issubclass(each, BaseException)]  # fmt: skip
+_LIKE = 0.85  # so alike are two words of eight letters that differ in one
 _DAMAGED = (
     ". What was sent to it, or what it answered, came damaged: see to its cable, and run the same "
     "command again."
@@ -126,12 +131,6 @@ class NoPrompt(BoardError):
     """The port can be opened, but no MicroPython answers there."""
 
 
-def _is_damaged(last):
-    """Whether the last line of a board's error can only come of bytes that changed on the way: our
-    programs are whole, so is what they decode, and an error has the name of an exception."""
-    return last.startswith(_OF_NOISE) or not re.match(r"[A-Z]\w+:?( |$)", last)
-
-
 def _last(traceback):
     return "".join(traceback.strip().splitlines()[-1:])
 
@@ -139,9 +138,22 @@ def _last(traceback):
 class DeviceError(BoardError):
     """A program run on the board raised an exception. `traceback` is the board's own text."""
 
-    def __init__(self, text, traceback):
+    def __init__(self, text, traceback, of_noise=False):
         super().__init__(text)
         self.traceback = traceback
+        #: Whether it can only come of bytes that changed on the way: it says nothing of the board.
+        self.of_noise = of_noise
+
+    @staticmethod
+    def is_of_noise(last):
+        """Whether the last line of a board's error is one of_noise: our programs are whole, so is
+        what they decode, and an error has the name of an exception."""
+        name = re.match(r"[A-Z]\w+(?=:?( |$))", last)
+        if last.startswith(_OF_NOISE) or not name:
+            return True
+        like = difflib.SequenceMatcher(None, last, answers.UNLIKE).ratio() > _LIKE
+        return like or name[0] not in _NAMES and bool(
+            difflib.get_close_matches(name[0], _NAMES, cutoff=_LIKE))  # fmt: skip
 
 
 class Device:
@@ -239,13 +251,14 @@ class Device:
             except DeviceError as error:
                 first = first or error
                 self._begun = False  # that may be what was damaged
-                if not _last(error.traceback).startswith(_OF_NOISE):
+                if not error.of_noise:
                     raise
                 if not tries_left:
                     raise first
 
     def _print_of(self, code):
-        return self._guarded(lambda: self._exec(code)).decode(errors="replace")
+        begins = code == answers.BEGIN
+        return self._guarded(lambda: self._exec(code), begins).decode(errors="replace")
 
     def _exec(self, code):
         # As mpremote's own, but with our patience where that has ten seconds.
@@ -308,15 +321,15 @@ class Device:
             "cable, press its reset button, and run the same command again."
         )
 
-    def _guarded(self, action):
+    def _guarded(self, action, begins=False):
         try:
             return action()
         except TransportExecError as error:
             last = _last(error.error_output)
             text = self._failed(f": {plain.line(last)}")
-            if _is_damaged(last):
-                text += _DAMAGED
-            raise DeviceError(text, error.error_output)
+            # Nothing fails in BEGIN, but for want of memory.
+            noise = DeviceError.is_of_noise(last) or begins and not last.startswith("MemoryError")
+            raise DeviceError(text + _DAMAGED * noise, error.error_output, noise)
         except _Endless:
             self._lost = True
             raise self._without_end("prints")
