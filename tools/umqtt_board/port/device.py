@@ -156,6 +156,26 @@ class DeviceError(BoardError):
             difflib.get_close_matches(name[0], _NAMES, cutoff=_LIKE))  # fmt: skip
 
 
+class _Checked:
+    """A transport for mpremote's own code: what that sends and hears has a sum, as all else."""
+
+    def __init__(self, device):
+        self.device = device
+
+    def exec(self, code):
+        """As mpremote's, but what comes damaged is sent again. Raises DeviceError of noise."""
+        try:
+            self.device.run(code)
+        except DeviceError as error:
+            if error.of_noise:
+                raise
+            raise TransportExecError("", error.traceback)
+
+    def eval(self, expression):
+        """As mpremote's. Raises as Device.value() does."""
+        return self.device.value(f"_say({expression})", object)
+
+
 class Device:
     """An open serial port with the board's raw REPL. Use as a context manager.
 
@@ -388,6 +408,7 @@ class Device:
 
     def deploy_romfs(self, data):
         """Write a ROMFS image as `mpremote romfs deploy` does, which knows each port's way.
+        A piece that comes damaged is sent again.
 
         It prints how far it is. The ROMFS that was mounted is so no longer.
         """
@@ -396,7 +417,7 @@ class Device:
             path.write_bytes(data)
             wanted = SimpleNamespace(command=["deploy"], path=str(path), partition=0, mpy=False)
             session = SimpleNamespace(
-                transport=self._transport, ensure_raw_repl=lambda: None, did_action=lambda: None
+                transport=_Checked(self), ensure_raw_repl=lambda: None, did_action=lambda: None
             )
             self._guarded(lambda: do_romfs(session, wanted))
 
