@@ -7,11 +7,12 @@ import json
 
 import pytest
 from keep_kit import UNIX, backup
+from mpremote.transport import TransportExecError
 from umqtt_board.backup import copies, half, held, restoring
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, interpreter, region, romfs, steps, verify
 from umqtt_board.ota import giving
-from umqtt_board.port import device
+from umqtt_board.port import answers, device
 
 LOGIN = {"broker.host": "127.0.0.1", "broker.port": 1, "device": "one", "broker.user": "u"}
 SECRET = LOGIN | {"broker.password": "secret1234567890"}
@@ -109,6 +110,103 @@ def test_a_letter_now_and_then_does_not_stop_a_flash(board, project, monkeypatch
     assert again.written == [] and again.settings == "same"
 
 
+class Twice:
+    """Changes the `first` question that asks for a piece of a file, and then something in what a
+    board is sent first."""
+
+    def __init__(self, before, after):
+        self.changes, self.first, self.hits = (before, after), True, 0
+
+    def __call__(self, code):
+        if self.first and "_f.read(" in code:
+            self.first, self.hits = False, 1
+            return code.replace("_do(", "_d[(", 1)
+        if self.hits == 1 and "def _do" in code and self.changes[0] in code:
+            self.hits = 2
+            return code.replace(*self.changes, 1)
+        return code
+
+
+@pytest.mark.parametrize("before, after", [
+    ("print(_said, _sum_of", "print(_said, _mum_of"),  # it runs the question, and cannot say so
+    ("global _said\\n    _said", "global _said\\n    _maid"),  # it says what it said before
+    ("from hashlib import sha256", "from hashlib import sha257"),  # it checks nothing
+])
+def test_a_piece_of_a_file_is_read_once_whatever_comes_damaged(
+    board, project, monkeypatch, before, after
+):
+    """Else the file would be empty, and the board would get another key and no password."""
+    steps.flash("unix", board.port, SECRET)
+    with monkeypatch.context() as patch:
+        twice = Twice(before, after)
+        Cable(patch, question=twice)
+        assert steps.flash("unix", board.port, LOGIN).settings == "same"
+        assert twice.hits == 2
+    assert _settings(board) == SECRET
+
+
+def test_an_answer_is_that_of_its_question(board, monkeypatch):
+    """One that a board has given before is none, and what it gets again it does not do again."""
+    said = []
+
+    def answer(data):
+        said.append(data)
+        return first if b"\t" in data else data
+
+    with device.Device(board.port) as one:
+        one.run("_n = 0")
+        with monkeypatch.context() as patch:
+            Cable(patch, lambda data: said.append(data) or data)
+            assert one.value("_say(True)", bool)
+        first = said[-1]
+        with monkeypatch.context() as patch:
+            Cable(patch, answer)
+            with pytest.raises(BoardError, match=DAMAGED):
+                one.value("_n += 1\n_say(True)", bool)
+        assert one.value("_say(_n)", int) == 1
+
+
+def test_a_state_that_the_cable_hides_is_not_taken_for_a_damaged_one(
+    board, project, put, mpremote, monkeypatch
+):
+    """Else the counter of commands would begin anew, perhaps below that of the board."""
+    put(board, "state.json", '{"count": 5}')
+    with monkeypatch.context() as patch:
+        Cable(patch, question=lambda code: code.replace("/state.json", "/stake.json"))
+        with pytest.raises(BoardError, match="looking at /state.json.*" + DAMAGED):
+            steps.flash("unix", board.port, SECRET)
+    assert mpremote(board, "cat", ":state.json") == '{"count": 5}'
+
+
+class Raises(device.Device):
+    """A board that answers each program with this error. begins: answers.BEGIN, too."""
+
+    def __init__(self, last, begins):
+        super().__init__("/dev/x")
+        self.last, self.begins, self.asked = last, begins, 0
+
+    def _exec(self, code):
+        if code == answers.BEGIN and not self.begins:
+            return b""
+        self.asked += 1
+        raise TransportExecError("", f"Traceback (most recent call last):\r\n{self.last}\r\n")
+
+
+@pytest.mark.parametrize("last, begins, noise", [
+    ("ValueErlor: not what was sent", False, True), ("ValueError: not what wassent", False, True),
+    ("KeyboardInterrupt: ", False, True), ("Na\x03eError: x", False, True),
+    ("AttributeError: 'sha256' object has no attribute 'digect'", True, True),
+    ("ValueError: syntax error in JSON", False, False), ("SettingsError: host", False, False),
+    ("OSError: [Errno 5] EIO", False, False), ("MemoryError: ", True, False),
+])  # fmt: skip
+def test_what_comes_of_the_cable_has_the_advice_and_is_asked_again(last, begins, noise):
+    one = Raises(last, begins)
+    with pytest.raises(device.DeviceError) as caught:
+        one.run("x = 1")
+    assert ("see to its cable" in str(caught.value)) == caught.value.of_noise == noise
+    assert one.asked == (device.TRIES if noise else 1)
+
+
 class Other(device.Device):
     """A board that gives every question the same answer, and gives it undamaged."""
 
@@ -116,8 +214,9 @@ class Other(device.Device):
         super().__init__("/dev/x")
         self.said = said
 
-    def run(self, code):
-        total = int.from_bytes(hashlib.sha256(self.said.encode()).digest()[:6], "big")
+    def ask(self, question):
+        asked = question.program.rpartition(",")[2][:-1]
+        total = int.from_bytes(hashlib.sha256((self.said + asked).encode()).digest()[:6], "big")
         return f"{self.said}\t{total}\r\n"
 
 
@@ -154,7 +253,7 @@ def test_an_answer_of_another_shape_is_a_sentence(what, said):
 def test_an_answer_without_its_sum_is_none(said, board, monkeypatch):
     """A program on the board prints in between, or it is another one than MicroPython."""
     one = Other(said)
-    one.run = lambda code: said
+    one.ask = lambda question: said
     with pytest.raises(BoardError, match=r"answered .* while .*prints in between"):
         one.value("", {bool, None, int, str})
 

@@ -3,6 +3,7 @@
 import pytest
 from flash_kit import flash, operations_of_an_update
 from umqtt_board.errors import BoardError
+from umqtt_board.flash import install
 
 
 @pytest.mark.parametrize("of", [None, 0.4])
@@ -137,3 +138,37 @@ def test_a_boot_py_that_says_nothing_is_not_kept(board, project, put, files_on):
     flash(board)
     assert [path for path in files_on(board) if ".own" in path] == [
         "/main.py.own", "/main.py.own1"]  # fmt: skip
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_hides_a_module_or_the_library_is_kept_and_told(
+    board, project, put, files_on, mpremote, monkeypatch, cut
+):
+    """A folder comes before a module of that name, and the root before /lib."""
+    for folder in (":app", ":sensors", ":sensors/one", ":umqtt_min"):
+        mpremote(board, "mkdir", folder)
+    for path in ("app/mine.json", "sensors/one/__init__.py", "umqtt_min/x.py", "umqtt_min.py"):
+        put(board, path, "'mine'\n")
+    said = []
+    if cut:
+        with monkeypatch.context() as patch, pytest.raises(BoardError, match="cut here"):
+            patch.setattr(install, "_put_in_force", _cut)
+            flash(board)
+    flash(board, progress=lambda step, text: said.append(text))
+    board.wait_for("app ran")
+    assert sorted(text for text in said if " is kept as " in text) == [
+        "your own app is kept as app.own: it would hide the firmware's",
+        "your own sensors/one is kept as sensors/one.own: it would hide the firmware's",
+        "your own umqtt_min is kept as umqtt_min.own: it would hide the firmware's",
+        "your own umqtt_min.py is kept as umqtt_min.py.own: it would hide the firmware's",
+    ]  # fmt: skip
+    for path in ("app.own/mine.json", "sensors/one.own/__init__.py", "umqtt_min.own/x.py",
+                 "umqtt_min.py.own"):  # fmt: skip
+        assert mpremote(board, "cat", f":{path}") == "'mine'\n"
+    said.clear()
+    assert flash(board, progress=lambda step, text: said.append(text)).written == []
+    assert not [text for text in said if " is kept as " in text]
+
+
+def _cut(*_):
+    raise BoardError("cut here")

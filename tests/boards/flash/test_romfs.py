@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import steps
-from umqtt_board.port import find
+from umqtt_board.port import device, find
 from umqtt_board.virtual.board import VirtualBoard
 
 SETTINGS = {"broker.host": "127.0.0.1", "broker.port": 1, "device": "one"}
@@ -39,6 +40,29 @@ def test_the_library_goes_there_and_is_not_in_the_filesystem(rom_board, project,
     assert [path for path in files_on(rom_board) if "umqtt_min" in path] == [
         ROM + "/__init__.mpy", ROM + "/part.mpy",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("times", [1, 99])
+def test_a_piece_of_it_that_comes_damaged_is_sent_again(rom_board, project, monkeypatch, times):
+    """With a letter changed in it; if it comes so each time, a sentence says what to do."""
+    there, left = device.Device._exec, [times]
+
+    def damaged(self, code):
+        if left[0] and (at := code.find("a2b_base64(b")) >= 0:
+            left[0] -= 1
+            code = code[: at + 20] + chr(ord(code[at + 20]) ^ 1) + code[at + 21 :]
+        return there(self, code)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(device.Device, "_exec", damaged)
+        # mpremote's own way to send a program, if it is used.
+        patch.setattr(device._Transport, "exec", lambda self, code: damaged(
+            SimpleNamespace(_transport=self, answer_s=10, _slow=0), code), raising=False)
+        if times == 1:
+            assert _flash(rom_board)[0].rom_written and not left[0]
+        else:
+            with pytest.raises(BoardError, match="writing its ROMFS.*see to its cable"):
+                _flash(rom_board)
 
 
 def test_the_second_time_nothing_is_written_and_then_only_what_differs(rom_board, project):

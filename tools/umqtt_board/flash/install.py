@@ -115,6 +115,15 @@ try:
 except OSError:
     _say(False)
 """
+_KINDS = """
+import os
+def _kind(path):
+    try:
+        return os.stat(path)[0] & 0xf000
+    except OSError:
+        return 0
+"""
+_FOLDER = 0x4000
 _MAKE = """
 def _make(path):
     try:
@@ -166,6 +175,17 @@ def hashes(device, paths):
     return result
 
 
+def _kinds(device, paths):
+    """{path: 0 if nothing is there, _FOLDER, or another number}"""
+    result, paths = {}, list(paths)
+    device.run(_KINDS)
+    for start in range(0, len(paths), 20):
+        part = paths[start : start + 20]
+        found = device.value(f"_say(tuple(_kind(p) for p in {part!r}))", (int,) * len(part))
+        result.update(zip(part, found))
+    return result
+
+
 def plan(device, items, image=None):
     """Compare the board with what it should hold; return the Plan. Changes nothing.
 
@@ -204,9 +224,13 @@ def plan(device, items, image=None):
     result.own = _own(device, result.rename, recorded, places)
     replaced = [item.path for item in result.rename if _may_be_own(item.path)
                 and item.path not in ours and there[item.path]]  # fmt: skip
-    result.own += [(path, path) for path in sorted(strange + replaced)]
+    before = _before(items, image)
+    kinds = _kinds(device, before)
+    first = [path for path, kind in kinds.items() if kind == _FOLDER or kind and before[path]]
+    result.own += [(path, path) for path in sorted(strange + replaced + first)]
     result.names = [MAIN, BOOT, *(path for item in items if _may_be_own(item.path)
-                                  for path in (item.path, item.path[:-4] + ".py"))]  # fmt: skip
+                                  for path in (item.path, item.path[:-4] + ".py")),
+                    *before]  # fmt: skip
     if there[MAIN] and off and not mixed:  # somebody has put another one there since a cut
         result.earlier = _own(device, result.rename, recorded, {MAIN: (OFF, off)})
     result.stopped = result.cut or not there[MAIN]
@@ -255,6 +279,17 @@ def _hiding(device, items):
     modules = {item.path[:-4] + ".py": item for item in items if item.path.endswith(".mpy")}
     return {path: (found, modules[path].source if _may_be_own(modules[path].path) else found)
             for path, found in hashes(device, modules).items() if found}  # fmt: skip
+
+
+def _before(items, image):
+    """{path: whether a file counts, too} of what MicroPython would find before our own: a folder
+    comes before a module of that name, the root before /lib, and that before the ROMFS."""
+    folders = {posixpath.dirname(item.path) for item in items}
+    paths = {item.path[:-4]: False for item in items if _may_be_own(item.path)}
+    library = posixpath.basename(OURS)
+    places = (["/" + library] if image or OURS in folders else []) + [OURS] * bool(image)
+    paths |= {place + end: True for place in places for end in ("", ".py", ".mpy")}
+    return {path: files for path, files in paths.items() if path not in {*folders, OURS}}
 
 
 def _leftovers(items, recorded, present):
@@ -310,7 +345,7 @@ def carry_out(device, todo, progress):
         allow_main(device, *(any(item.path == path for item in todo.rename)
                              for path in (MAIN, BOOT)))  # fmt: skip
     if todo.stopped:  # a flash that was cut may have kept some, and said nothing any more
-        there = hashes(device, [name + ".own" for name in todo.names])
+        there = _kinds(device, [name + ".own" for name in todo.names])
         kept = {name: name + ".own" for name in todo.names if there[name + ".own"]} | kept
     return kept
 

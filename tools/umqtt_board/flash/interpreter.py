@@ -38,7 +38,7 @@ def check(device, board, version_too=True):
     version_too  False: it is going to be replaced, and only must be that of the right chip
     """
     device.doing = "asking for its version"
-    name, version, platform, machine, mpy = device.value(_ASK, _SAYS)
+    name, version, platform, machine, mpy = device.value(_ASK, _SAYS, any_python=True)
     name, platform, machine = (plain.line(said) for said in (name, platform, machine))
     text = ".".join(str(number) for number in version)
     wanted = board["micropython"]

@@ -258,7 +258,7 @@ def install_items(device, items, flat, report, progress, transfer, image=None):
         kept = install.carry_out(device, todo, transfer)
         for name, new in kept.items():
             why = "the firmware has one"
-            if name.endswith(".py") and name not in (install.MAIN, install.BOOT):
+            if name not in (install.MAIN, install.BOOT, *(item.path for item in items)):
                 why = "it would hide the firmware's"
             progress("install", f"your own {name[1:]} is kept as {new[1:]}: {why}")
         progress("install", "done")

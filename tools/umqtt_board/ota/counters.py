@@ -85,7 +85,9 @@ def _file(device):
     device.doing = f"looking at {STATE}"
     try:
         return device.read_file(STATE)
-    except DeviceError:
+    except DeviceError as error:
+        if error.of_noise:
+            raise
         return b""  # it may be there, and cannot be read: damaged
 
 

@@ -2,7 +2,9 @@
 and one letter changed in an answer is another password, or no file where there is one.
 
 A program is sent as a text with its sum, and the board does nothing before that agrees. It answers
-by calling `_say(value)`: the value as Python writes it, a tabulator, the sum of that.
+by calling `_say(value)`: the value as Python writes it, a tabulator, the sum of that and of the
+question's own sum. Each question has a number, so no answer is taken for that of another question,
+and a board that gets a question again says again what it said, and does nothing twice.
 
 Pure. Knows: how a sum is reckoned on either side, shapes of values.
 Must not know: ports, what is asked.
@@ -15,50 +17,83 @@ from dataclasses import dataclass
 _BYTES = 6  # of a SHA-256 in a sum: no line changes an answer into one that has its sum, too
 UNLIKE = "ValueError: not what was sent"  # how the error of a board ends that got another program
 
-#: Sent first. A Python without SHA-256 is none that we can use: it repeats what it says, so that
-#: we can say which it is.
-BEGIN = f"""
-try:
-    from hashlib import sha256 as _sha
-except ImportError:
-    _sha = None
+_WHAT = f"""
 def _sum_of(text):
     return int.from_bytes(_sha(text).digest()[:{_BYTES}], "big") if _sha else repr(text)
 def _do(code, total):
+    global _asked, _said, _done
     if _sum_of(code) != total and _sha:
         raise {UNLIKE.replace(": ", "('")}')
-    exec(code, globals())
+    if total != _asked:
+        _asked, _said, _done = total, None, False
+        exec(code, globals())
+        _done = True
+    elif not _done:
+        raise {UNLIKE.replace(": ", "('")}')
+    elif _said is not None:
+        _say_again()
 def _say(value):
     global _said
     _said = repr(value)
     _say_again()
 def _say_again():
-    print(_said, _sum_of(_said), sep="\\t")
+    print(_said, _sum_of(_said + str(_asked)), sep="\\t")
+if "_asked" not in globals():
+    _asked = None
 """
-AGAIN = "_say_again()"  # sends the last answer once more, and does nothing else
 
 
-def program(code):
-    """The program `code` as it is sent to a board that has had BEGIN."""
-    return f"_do({code!r},{_sum(code)})"
+def _sum(text):
+    data = text.encode(errors="surrogatepass")
+    return int.from_bytes(hashlib.sha256(data).digest()[:_BYTES], "big")
+
+
+#: Sent first, with a sum, too. A Python without SHA-256 is none that we can use: it repeats what
+#: it says, so that we can say which it is.
+BEGIN = f"""
+try:
+    from hashlib import sha256 as _sha
+except ImportError:
+    _sha = None
+_what = {_WHAT!r}
+if _sha and int.from_bytes(_sha(_what).digest()[:{_BYTES}], "big") != {_sum(_WHAT)}:
+    raise {UNLIKE.replace(": ", "('")}')
+exec(_what, globals())
+"""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a board has said: the text of the value, whether its sum agrees, whether it had one."""
+    """What a board has said: the text of the value, whether its sum agrees, whether it had one,
+    and whether that was none but a copy, for want of SHA-256."""
 
     text: str
     agrees: bool
     summed: bool
+    copied: bool = False
 
 
-def answer(said):
-    """The Answer in what a board has printed, a text: its last line."""
-    lines = said.strip().splitlines() or [""]
-    text, tab, total = lines[-1].rpartition("\t")
-    if not tab:
-        return Answer("\n".join(lines), False, False)
-    return Answer(text, total in (str(_sum(text)), repr(text)), True)
+class Question:
+    """A program that a board is asked to run once.
+
+    code    the program
+    number  one that no other question to this board has
+    """
+
+    def __init__(self, code, number):
+        code = f"#{number}\n{code}"
+        self._total = _sum(code)
+        self.program = f"_do({code!r},{self._total})"  # as it is sent to one that has had BEGIN
+
+    def answer(self, said):
+        """The Answer in what a board has printed, a text: its last line."""
+        lines = said.strip().splitlines() or [""]
+        text, tab, total = lines[-1].rpartition("\t")
+        if not tab:
+            return Answer("\n".join(lines), False, False)
+        bound = f"{text}{self._total}"
+        copied = total == repr(bound)
+        return Answer(text, copied or total == str(_sum(bound)), True, copied)
 
 
 def value(text, shape):
@@ -86,8 +121,3 @@ def _fits(found, shape):
     if isinstance(shape, list):
         return type(found) is list and all(_fits(each, shape[0]) for each in found)
     return shape is object or found is shape or type(found) is shape
-
-
-def _sum(text):
-    data = text.encode(errors="surrogatepass")
-    return int.from_bytes(hashlib.sha256(data).digest()[:_BYTES], "big")

@@ -6,8 +6,11 @@ of resets.
 """
 
 import base64
+import builtins
 import contextlib
+import difflib
 import re
+import secrets
 import shlex
 import struct
 import tempfile
@@ -48,11 +51,18 @@ _STANDS = "the board may stand still at its prompt, until its reset button is pr
 #: How a board's error begins when bytes have changed on the way.
 _OF_NOISE = (
     "SyntaxError", "IndentationError", "NameError", "ValueError: incorrect padding",
-    answers.UNLIKE,
+    answers.UNLIKE, "KeyboardInterrupt",
 )  # fmt: skip
+_NAMES = [name for name, each in vars(builtins).items()
+          if isinstance(each, type) and issubclass(each, BaseException)]  # fmt: skip
+_LIKE = 0.85  # so alike are two words of eight letters that differ in one
 _DAMAGED = (
     ". What was sent to it, or what it answered, came damaged: see to its cable, and run the same "
     "command again."
+)
+_HIDDEN = (
+    "that is no answer to what it was asked. Run `make flash`: a file on it may hide a part of "
+    "MicroPython"
 )
 _FAILURES = (TransportError, CommandError, serial.SerialException, OSError, struct.error, EOFError)
 
@@ -121,12 +131,6 @@ class NoPrompt(BoardError):
     """The port can be opened, but no MicroPython answers there."""
 
 
-def _is_damaged(last):
-    """Whether the last line of a board's error can only come of bytes that changed on the way: our
-    programs are whole, so is what they decode, and an error has the name of an exception."""
-    return last.startswith(_OF_NOISE) or not re.match(r"[A-Z]\w+:?( |$)", last)
-
-
 def _last(traceback):
     return "".join(traceback.strip().splitlines()[-1:])
 
@@ -134,9 +138,42 @@ def _last(traceback):
 class DeviceError(BoardError):
     """A program run on the board raised an exception. `traceback` is the board's own text."""
 
-    def __init__(self, text, traceback):
+    def __init__(self, text, traceback, of_noise=False):
         super().__init__(text)
         self.traceback = traceback
+        #: Whether it can only come of bytes that changed on the way: it says nothing of the board.
+        self.of_noise = of_noise
+
+    @staticmethod
+    def is_of_noise(last):
+        """Whether the last line of a board's error is one of_noise: our programs are whole, so is
+        what they decode, and an error has the name of an exception."""
+        name = re.match(r"[A-Z]\w+(?=:?( |$))", last)
+        if last.startswith(_OF_NOISE) or not name:
+            return True
+        like = difflib.SequenceMatcher(None, last, answers.UNLIKE).ratio() > _LIKE
+        return like or name[0] not in _NAMES and bool(
+            difflib.get_close_matches(name[0], _NAMES, cutoff=_LIKE))  # fmt: skip
+
+
+class _Checked:
+    """A transport for mpremote's own code: what that sends and hears has a sum, as all else."""
+
+    def __init__(self, device):
+        self.device = device
+
+    def exec(self, code):
+        """As mpremote's, but what comes damaged is sent again. Raises DeviceError of noise."""
+        try:
+            self.device.run(code)
+        except DeviceError as error:
+            if error.of_noise:
+                raise
+            raise TransportExecError("", error.traceback)
+
+    def eval(self, expression):
+        """As mpremote's. Raises as Device.value() does."""
+        return self.device.value(f"_say({expression})", object)
 
 
 class Device:
@@ -153,6 +190,7 @@ class Device:
         self._transport = None
         self._lost = False
         self._begun = False  # whether it has had answers.BEGIN since it was reset
+        self._number = secrets.randbits(30)  # of its last question, unlike another session's
         self._slow = 0.0  # seconds of slow answers
 
     def __enter__(self):
@@ -214,19 +252,33 @@ class Device:
     def run(self, code):
         """Run a program on the board, which does nothing if it comes damaged; return what it
         printed. DeviceError if it raised."""
+        return self.ask(self.question(code))
+
+    def question(self, code):
+        """The answers.Question to run this program."""
+        self._number += 1
+        return answers.Question(code, self._number)
+
+    def ask(self, question):
+        """Send an answers.Question, as run() does; the board runs it if it has not done so."""
+        first = None
         for tries_left in range(TRIES - 1, -1, -1):
             try:
                 if not self._begun:
                     self._print_of(answers.BEGIN)
                     self._begun = True
-                return self._print_of(answers.program(code))
+                return self._print_of(question.program)
             except DeviceError as error:
+                first = first or error
                 self._begun = False  # that may be what was damaged
-                if not (tries_left and _last(error.traceback).startswith(_OF_NOISE)):
+                if not error.of_noise:
                     raise
+                if not tries_left:
+                    raise first
 
     def _print_of(self, code):
-        return self._guarded(lambda: self._exec(code)).decode(errors="replace")
+        begins = code == answers.BEGIN
+        return self._guarded(lambda: self._exec(code), begins).decode(errors="replace")
 
     def _exec(self, code):
         # As mpremote's own, but with our patience where that has ten seconds.
@@ -241,20 +293,26 @@ class Device:
             raise TransportExecError(said.decode(errors="replace"), error.decode(errors="replace"))
         return said
 
-    def value(self, code, shape):
+    def value(self, code, shape, any_python=False):
         """Run a program that ends by calling `_say(value)`, and return that value, which has this
         `shape`, see answers.value(). An answer that comes damaged is sent again. BoardError for
-        one that stays so, or is none."""
-        said = answers.answer(self.run(code))
+        one that stays so, or is none.
+
+        any_python  whether a Python without SHA-256 may answer, whose answers come twice
+        """
+        question = self.question(code)
+        said = question.answer(self.ask(question))
         for _ in range(TRIES - 1):
-            if not said.agrees:
-                said = answers.answer(self.run(answers.AGAIN))
-        if said.agrees:
+            if not said.agrees or said.copied and not any_python:
+                self._begun = self._begun and not said.copied  # did it come as it was sent?
+                said = question.answer(self.ask(question))
+        if said.agrees and (any_python or not said.copied):
             try:
                 return answers.value(said.text, shape)
             except ValueError:
-                raise self._no_answer(said.text, "that is no answer to what it was asked. Run "
-                                      "`make flash`: a file on it may hide a part of MicroPython")
+                raise self._no_answer(said.text, _HIDDEN)
+        if said.copied:
+            raise self._no_answer(said.text, _HIDDEN)
         if said.summed:
             raise BoardError(self._failed("") + _DAMAGED)
         raise self._no_answer(said.text, "a program on it prints in between")
@@ -283,15 +341,15 @@ class Device:
             "cable, press its reset button, and run the same command again."
         )
 
-    def _guarded(self, action):
+    def _guarded(self, action, begins=False):
         try:
             return action()
         except TransportExecError as error:
             last = _last(error.error_output)
             text = self._failed(f": {plain.line(last)}")
-            if _is_damaged(last):
-                text += _DAMAGED
-            raise DeviceError(text, error.error_output)
+            # Nothing fails in BEGIN, but for want of memory.
+            noise = DeviceError.is_of_noise(last) or begins and not last.startswith("MemoryError")
+            raise DeviceError(text + _DAMAGED * noise, error.error_output, noise)
         except _Endless:
             self._lost = True
             raise self._without_end("prints")
@@ -350,6 +408,7 @@ class Device:
 
     def deploy_romfs(self, data):
         """Write a ROMFS image as `mpremote romfs deploy` does, which knows each port's way.
+        A piece that comes damaged is sent again.
 
         It prints how far it is. The ROMFS that was mounted is so no longer.
         """
@@ -358,7 +417,7 @@ class Device:
             path.write_bytes(data)
             wanted = SimpleNamespace(command=["deploy"], path=str(path), partition=0, mpy=False)
             session = SimpleNamespace(
-                transport=self._transport, ensure_raw_repl=lambda: None, did_action=lambda: None
+                transport=_Checked(self), ensure_raw_repl=lambda: None, did_action=lambda: None
             )
             self._guarded(lambda: do_romfs(session, wanted))
 
