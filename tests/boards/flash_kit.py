@@ -1,5 +1,7 @@
 """What the tests of flashing share. Must not know what a test asserts."""
 
+import pytest
+from umqtt_board.errors import BoardError
 from umqtt_board.flash import install, steps
 
 SETTINGS = {"broker.host": "127.0.0.1", "broker.port": 1, "device": "one"}
@@ -27,3 +29,15 @@ def operations_of_an_update(board):
     total, before_force = 100_000 - board.cut_left(), 100_000 - left[0]
     board.cut_after(None)
     return total, before_force
+
+
+def cut_flash(board, measured, part, of):
+    """Flash a board that loses its power in that part of the work: "aside", while new files are
+    written, or "force", while they are put in force; of: how far in it, 0 to 1. measured: a board
+    of the same state, which is flashed whole."""
+    total, force = operations_of_an_update(measured)
+    board.cut_after(round(force * of) if part == "aside"
+                    else force + round((total - 1 - force) * of))  # fmt: skip
+    with pytest.raises(BoardError, match="was lost while"):
+        flash(board)
+    board.cut_after(None)

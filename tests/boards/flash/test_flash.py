@@ -7,7 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from flash_kit import SETTINGS, flash, operations_of_an_update
+from flash_kit import SETTINGS, cut_flash, flash, operations_of_an_update
 from keep_kit import quiet
 from umqtt_board import boards
 from umqtt_board.backup import copies, restoring
@@ -147,12 +147,7 @@ def test_other_files_after_a_cut_leave_nothing_of_those_that_were_cut(
     project("firmware/sensors/newest.py", "X = 8\n")
     project("firmware/sensors/one.py", "X = 9\n")
     project("firmware/alone.py", "".join(f"A{n} = '{n}'\n" for n in range(300)))
-    total, force = operations_of_an_update(measured)
-    board.cut_after(round(force * of) if part == "aside"
-                    else force + round((total - 1 - force) * of))  # fmt: skip
-    with pytest.raises(BoardError, match="was lost while"):
-        flash(board)
-    board.cut_after(None)
+    cut_flash(board, measured, part, of)
     for name in ("sensors/newest.py", "sensors/one.py", "alone.py"):
         os.remove(project.folder / "firmware" / name)
     project("firmware/app.py", "import time\nprint('third app')\nwhile True:\n    time.sleep(1)\n")

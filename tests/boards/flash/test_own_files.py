@@ -1,7 +1,7 @@
 """Files of somebody's own on a board that is flashed: kept, and told by name, whatever is cut."""
 
 import pytest
-from flash_kit import flash, operations_of_an_update
+from flash_kit import cut_flash, flash, operations_of_an_update
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import install
 
@@ -89,12 +89,7 @@ def test_a_cut_loses_no_module_of_ones_own(
         one.power_on()
         put(one, "app.mpy", "my own")
         put(one, "big.py", "mine, too\n")
-    total, force = operations_of_an_update(measured)
-    board.cut_after(round(force * of) if part == "aside"
-                    else force + round((total - 1 - force) * of))  # fmt: skip
-    with pytest.raises(BoardError, match="was lost while"):
-        flash(board)
-    board.cut_after(None)
+    cut_flash(board, measured, part, of)
     mark = len(board.printed())
     board.power_on()
     project("firmware/app.py", "import time\nprint('app ran')\nwhile 1:\n    time.sleep(1)\n")

@@ -164,24 +164,23 @@ def digest(data):
 
 def hashes(device, paths):
     """Return {path: hexadecimal SHA-256 or None} for files on the board."""
-    result = {}
-    paths = list(paths)
-    device.run(_HASH)
-    for start in range(0, len(paths), 20):  # a program of bounded size
-        part = paths[start : start + 20]
-        found = device.value(f"_say(tuple(_hash(p) for p in {part!r}))",
-                             ({str, None},) * len(part))  # fmt: skip
-        result.update(zip(part, found))
-    return result
+    return _of_each(device, _HASH, "_hash", {str, None}, paths)
 
 
 def _kinds(device, paths):
     """{path: 0 if nothing is there, _FOLDER, or another number}"""
+    return _of_each(device, _KINDS, "_kind", int, paths)
+
+
+def _of_each(device, program, function, shape, paths):
+    """{path: what a function of a program says of it on the board}. shape: of each answer, as
+    Device.value() has it."""
     result, paths = {}, list(paths)
-    device.run(_KINDS)
-    for start in range(0, len(paths), 20):
+    device.run(program)
+    for start in range(0, len(paths), 20):  # a program of bounded size
         part = paths[start : start + 20]
-        found = device.value(f"_say(tuple(_kind(p) for p in {part!r}))", (int,) * len(part))
+        found = device.value(f"_say(tuple({function}(p) for p in {part!r}))",
+                             (shape,) * len(part))  # fmt: skip
         result.update(zip(part, found))
     return result
 
