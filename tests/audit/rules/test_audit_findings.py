@@ -199,6 +199,17 @@ def test_who_is_pushed_out_may_close_its_side_much_later(answered, tmp_path):
     assert (told["finding"], told["who"]) == ("clients push each other out", "dev1")
 
 
+def test_who_is_pushed_out_may_close_its_side_behind_the_end_of_the_capture(tmp_path):
+    """As where a capture is one piece of a ring: the broker's FIN is in it, and acknowledged."""
+    talks = duel(5)
+    frames = sorted(frame for talk in talks for frame in talk.wrapped()
+                    if not frame[1][47] & kit.FIN or frame[1][26:30] == b"\x0a\0\0\1")
+    [told] = kit.findings(frames, tmp_path)
+    assert (told["finding"], told["count"]) == ("clients push each other out", 4)
+    found = kit.read([tmp_path / "t.pcap"], tmp_path)
+    assert [c["ended"] for c in found["connections"]] == 4 * ["FIN by broker"] + ["open"]
+
+
 @pytest.mark.parametrize("late", [0.03, 0.3])
 def test_a_client_that_says_goodbye_is_pushed_out_by_nobody(late, tmp_path):
     """It leaves its socket open, which the broker then closes, and is there again meanwhile."""

@@ -31,7 +31,7 @@ from ..mqtt.properties import PROPERTIES
 from ..rules.ending import lacking, longest, unseen
 from ..rules.findings import FINDINGS
 from ..rules.statements import BESIDE, FIELDS, IN_PROPERTY, KEEP_ALIVE, RULES, statement
-from ..rules.why import ANSWERS, half, never_answered, refused, sure, why
+from ..rules.why import ANSWERS, closed, half, never_answered, refused, sure, why
 from .places import numbers, places, woven
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -394,6 +394,8 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files, t
     whole, shook, answered = timed
     known &= whole
     halves = half(ways)
+    conns = conns.copy()
+    conns["end"] = closed(conns, ways)
     nobody_knows = (conns["end"] == END_OPEN) & np.array([h is not None for h in halves], bool)
     return build(CONNECTIONS, {
         "connection": numbers(conns["id"], pa.int64()),

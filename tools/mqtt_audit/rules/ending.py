@@ -54,7 +54,7 @@ def _calm(ways):
     return heard & ~trouble, np.maximum(ways["acked_at"], ways["free"])
 
 
-def _more(ways):
+def more(ways):
     """Which streams go on behind what the capture has of them, as the other side's
     acknowledgements or their own segments say. FIN counts as a byte: a missing one shows here."""
     fin = ways["fin"] > 0
@@ -106,7 +106,7 @@ def full(ways, since="gaps"):
     """Which streams have all their bytes, as far as is known: none is missing between two others,
     nor at the end. since: "lapse" asks only for those behind the last packet."""
     unread = (ways["blind"] > 0) | (ways["skipped"] > 0)
-    return (ways[since] == 0) & ~unread & ~_more(ways)
+    return (ways[since] == 0) & ~unread & ~more(ways)
 
 
 def _watched(conns, ways):
@@ -196,7 +196,7 @@ def _violations(conns, ways):
     by_broker = reset | (ways["fin"][:, 1] == CLOSED_FIRST)
     closes = closing(allowed, conns["rtt"])
     # A FIN of the broker that the capture lacks would have ended the silence.
-    judged = keeps & stayed & calm[:, 0] & ~_more(ways)[:, 1]
+    judged = keeps & stayed & calm[:, 0] & ~more(ways)[:, 1]
     never = timed & unheard & calm[:, 1] & (unanswered > allowed + grace)
     speaks = judged & (conns["acked"] > 0)  # who waits for CONNACK may
     owed = (conns["owed"] > 0) & calm[:, 0] & (since[:, 0] > conns["owed_at"])

@@ -19,7 +19,7 @@ from ..compiled.layout import (
     SECOND,
 )  # fmt: skip
 from ..mqtt.reasons import reason, returned
-from .ending import full, unseen
+from .ending import full, more, unseen
 
 _CLOSED = {
     END_FIN_CLIENT: "closed by the client", END_FIN_SERVER: "closed by the broker",
@@ -51,6 +51,18 @@ def never_answered(conns, ways):
     nothing = (broker["segments"] == 0) & (broker["acked_known"] == 0)
     nothing &= (ways["bytes"] == 0).all(axis=1) & (ways["isn_known"][:, 0] > 0)
     return (conns["end"] == END_OPEN) & nothing
+
+
+def closed(conns, ways):
+    """How each connection ended (END_*), for the table: one that a side has closed, and the other
+    one not up to the end of the capture, has ended with that FIN. That is not known if the capture
+    lacks the other side, or if that side's FIN may be among bytes that it lacks."""
+    end, lacks = conns["end"].copy(), more(ways)
+    both = (ways["segments"] > 0).all(axis=1)
+    for side, ended in enumerate((END_FIN_CLIENT, END_FIN_SERVER)):
+        alone = (ways["fin"][:, side] > 0) & (ways["fin"][:, 1 - side] == 0)
+        end[(end == END_OPEN) & both & alone & ~lacks[:, 1 - side]] = ended
+    return end
 
 
 def half(ways):
