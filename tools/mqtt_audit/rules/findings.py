@@ -44,8 +44,8 @@ RULES = {
     "slow handshake": f"{SLOW} or more connections of one client address at once that have sent "
                       f"no whole CONNECT after {SLOW_S} s",
     "flood": f"{FLOOD} messages a second or more for {FLOOD_S} s or longer, on one connection",
-    "burst": f"{BURST} or more messages in one second, {BURST_TIMES} times the connection's mean "
-             f"or more, on a connection of {BURST_S} s or longer",
+    "burst": f"{BURST} or more messages in one second of the capture's clock, {BURST_TIMES} times "
+             f"the connection's mean or more, on a connection of {BURST_S} s or longer",
     "slow acknowledgements": f"more than one of 100 takes longer than {LATE_MS} ms, of "
                             f"{LATE_OF} or more",
     "lossy link": f"{RESENT:.0%} of the segments of a side or more are sent again by TCP, of "
