@@ -245,6 +245,19 @@ def test_a_damaged_gzip_file_gives_what_stands_before_the_damage(damage, left, t
     assert told == [f"damaged, what could be unpacked is read: {wrong}"]
 
 
+@pytest.mark.parametrize("byte", [-8, -1], ids=["checksum", "length"])
+@pytest.mark.parametrize("frames", [None, 30], ids=["whole", "less than a piece"])
+def test_a_gzip_file_with_a_wrong_trailer_is_whole(frames, byte, tmp_path):
+    """zlib says so with the last bytes, and keeps what it made of these to itself."""
+    plain = kit.pcap(tmp_path / "t", _talks()[:frames]).read_bytes()
+    raw = bytearray(gzip.compress(plain))
+    raw[byte] ^= 1
+    (tmp_path / "t.gz").write_bytes(raw)
+    assert captures.unpack(tmp_path / "t.gz", tmp_path / "whole")
+    assert (tmp_path / "whole").read_bytes() == plain
+    assert captures.magic(tmp_path / "t.gz")
+
+
 def _events(text):
     return [json.loads(line) for line in text.splitlines()]
 

@@ -168,6 +168,13 @@ def test_a_step_of_the_clock_is_no_slow_handshake_and_makes_no_burst(tmp_path):
     assert told["problem"] == "clock"
 
 
+@pytest.mark.parametrize("back", [0.05, 2, 3600])
+def test_a_clock_set_back_before_the_connect_leaves_the_handshake_without_a_time(back, tmp_path):
+    made = kit.Talk().open().wait(-back).client(kit.connect()).broker(kit.connack()).close()
+    (one,) = kit.read([kit.pcap(tmp_path / "t", made.wrapped())], tmp_path)["connections"]
+    assert one["handshake_ms"] is None and one["connack_ms"] > 0
+
+
 @pytest.mark.parametrize("why", ["late", "belated"])
 def test_a_step_of_the_clock_elsewhere_lets_no_silence_be_told(why):
     """Of a connection whose times do not fit together."""

@@ -8,7 +8,7 @@ may stand behind each. What stands before damage is unpacked.
 
 import zlib
 
-PIECE = 1 << 13  #: bytes unpacked at once; what a damaged piece holds is lost
+PIECE = 1 << 13  #: bytes unpacked at once
 _GZIP = 31  #: what zlib calls a member of gzip with its checksum
 ENDS = "it ends before its end-of-stream marker"
 TOLD = "damaged, what could be unpacked is read: {}"  #: {}: Unpacking.wrong
@@ -29,16 +29,21 @@ class Unpacking:
                 if not raw:
                     return
                 self._member = zlib.decompressobj(_GZIP)
-            try:
-                made = self._member.decompress(raw, PIECE)
-            except zlib.error as error:
-                self.wrong = str(error)
-                return
-            raw = self._member.unconsumed_tail
-            if self._member.eof:
-                raw, self._member = self._member.unused_data, None
-            if made:
-                yield made
+            again, given, whole = self._member.copy(), 0, raw
+            while raw and self._member:
+                try:
+                    made = self._member.decompress(raw, PIECE)
+                except zlib.error as error:
+                    self.wrong = str(error)
+                    # zlib keeps what it made before the damage to itself.
+                    made, raw = _before_damage(again, whole)[given:], b""
+                else:
+                    raw = self._member.unconsumed_tail
+                    if self._member.eof:
+                        raw, self._member = self._member.unused_data, None
+                given += len(made)
+                if made:
+                    yield made
 
     def end(self):
         """There are no more bytes; yields what is left of them."""
@@ -55,6 +60,17 @@ class Unpacking:
             return
         if made:
             yield made
+
+
+def _before_damage(member, raw):
+    """All that a member holds in these bytes before the damage that is in them."""
+    made = bytearray()
+    try:
+        for k in range(len(raw)):
+            made += member.decompress(raw[k : k + 1])
+    except zlib.error:
+        pass
+    return bytes(made)
 
 
 def unpacked(pieces, unpacking):

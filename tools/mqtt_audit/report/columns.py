@@ -402,7 +402,8 @@ def connections(conns, ways, ends, clients, protocols, reasons, hellos, files, t
         **places(conns["id"], files),
         **dict(_peaks(conns, ways, files)),
         "handshake_ms": numbers((conns["asked_at"] - conns["first"]) / 1e6, pa.float64(),
-                                unknown | (conns["begun"] < BEGUN) | ~shook),
+                                unknown | (conns["begun"] < BEGUN) | ~shook
+                                | (conns["asked_at"] < conns["first"])),
         "connack_ms": numbers((conns["acked_at"] - conns["asked_at"]) / 1e6, pa.float64(),
                               unknown | unanswered | ~answered
                               | (conns["acked_at"] < conns["asked_at"])),
