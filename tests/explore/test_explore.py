@@ -27,7 +27,7 @@ REPLAYED = ("ram-window", "ram-out", "ram-timer", "ram-hold", "ram-oldest", "ram
             "flash-out", "flash-in", "flash-hold", "flash-window", "twice", "flash-timer",
             "timer-discard", "flash-asked")  # fmt: skip
 SCHEDULES = 6  # of each case
-STATES = 5000  # of a case that `make test` explores; `make explore` has them all
+STATES = 1500  # of a case that `make test` explores; `make explore` has them all
 # Quickly found; one of each room of the library. `make explore` plants all.
 SAMPLE = ("DUP is missing", "PUBREC is not answered", "PUBREL before PUBREC",
           "PUBACK and PUBREC before", "each session is taken for", "PUBREC is not programmed")
@@ -51,12 +51,12 @@ def python(code, lib=ROOT / "lib"):
 
 
 def test_every_order_of_events_of_the_small_cases():
-    """Of the quick ones those with few states: the others take half of the time."""
+    """Of the quick ones those with few states: the others take five times as long."""
     told = {row[0]: row for row in page.table(page.PAGE.read_text(), page.CASES)}
     quick = python("from cases import QUICK; print(*[case.name for case in QUICK])").split()
     names = [name for name in quick if int(told[name][1]) < STATES]
     rows = campaign("--cases", ",".join(names), "--faults", "none")
-    assert len(rows) > 60
+    assert len(rows) > 40
     assert all(row.endswith("complete") for row in rows[:-1]), rows
     found = page.found_cases(rows)
     assert list(found) == names

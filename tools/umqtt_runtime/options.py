@@ -9,12 +9,14 @@ import re
 import click
 
 from . import failures
+from .program import UNWRITTEN
 
 #: Spark itself refuses less than 450 MiB, of which the collector takes a part
 LEAST_MEMORY = 512 << 20
 #: errors of the system that are not of what was given, and may be over the next time
 PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EAGAIN, errno.EMFILE, errno.ENFILE,
            errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT)  # fmt: skip
+_NUMBERS = re.compile(r"\A\[Errno \d+\] |(?<=: )\[errno \d+\] ")
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -44,11 +46,15 @@ class Sentences:
 def _of_system(error):
     """What an OSError is: a Problem if what was given cannot be used, else what may be tried
     again, such as a full disk, or a server that does not answer."""
-    if error.filename is None:
-        # Of standard output: program.py knows what to say.
-        return error if error.errno else click.ClickException(failures.plain(error))
     kind = click.ClickException if error.errno in PASSING else Problem
-    return kind(f"{error.filename}: {error.strerror}")
+    if error.filename is not None:
+        return kind(f"{error.filename}: {error.strerror}")
+    if not error.errno:
+        return click.ClickException(failures.plain(error))
+    if error.errno in UNWRITTEN:  # of standard output: program.py knows what to say
+        return error
+    # Arrow names the file in its own words.
+    return kind(_NUMBERS.sub("", failures.plain(error)).replace(". Detail: ", ": "))
 
 
 def paired(value, prefix, shape):

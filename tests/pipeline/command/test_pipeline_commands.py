@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from deltalake.exceptions import DeltaError
 from pipeline_kit import PROGRAM, fill, publish, run, senml, spawn, wait_for
 from umqtt_pipeline import commands, options
-from umqtt_pipeline.commands.group import Commands
+from umqtt_pipeline.commands.group import Commands, writable
 from umqtt_pipeline.spool.files import SpoolError
 from umqtt_runtime import failures
 
@@ -274,6 +274,11 @@ FULL = OSError("Unable to copy data to file: No space left on device (os error 2
     (OSError(errno.ENOSPC, "No space left on device", "/t/a"), 1, "/t/a: No space left on device"),
     (OSError(errno.EIO, "Input/output error", "/t/a"), 1, "/t/a: Input/output error"),
     (FileNotFoundError(errno.ENOENT, "No such file", "/t/a"), 2, "/t/a: No such file"),
+    (PermissionError(errno.EACCES, "Cannot create directory 'ro/p'. Detail: [errno 13] "
+                                   "Permission denied"), 2,
+     "Cannot create directory 'ro/p': Permission denied"),
+    (PermissionError(errno.EACCES, "Failed stat()ing path 't/a'"), 2,
+     "Failed stat()ing path 't/a'"),
     (DeltaError("Kernel error: Json error: x\n   0: <unknown>"), 1, "Json error: x"),
     (pa.ArrowInvalid("not a Parquet file"), 1, "not a Parquet file"),
     (OSError("Kernel error -> store\n \x1b[31m\u21b3\x1b[0m one\n  \u21b3 refused"), 1,
@@ -292,3 +297,12 @@ def test_what_a_command_fails_with_is_a_sentence(raised, status, said):
 
     done = CliRunner().invoke(group, ["fails"])
     assert (done.exit_code, done.output) == (status, f"Error: {said}\n")
+
+
+def test_tables_that_may_not_be_written_are_no_damaged_ones(tmp_path, monkeypatch):
+    """What Delta Lake says of a folder without rights is what it says of one that is gone."""
+    writable(str(tmp_path))
+    writable("s3://bucket/x")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # the superuser may write all
+    with pytest.raises(PermissionError, match="Permission denied"):
+        writable(str(tmp_path))

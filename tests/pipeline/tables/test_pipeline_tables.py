@@ -126,7 +126,7 @@ def test_the_log_tells_what_a_file_holds(tables, tmp_path):
     """So that a reader looks into no file that cannot have what it wants."""
     tables.commit("t", 0, [file(tables, 0, 3, 1, 2)])
     (found,) = tables.files("t")
-    assert (found.rows, found.least, found.greatest) == (3, {"x": 1}, {"x": 3})
+    assert (found.rows, found.told.least, found.told.greatest) == (3, {"x": 1}, {"x": 3})
     (path,) = files(tmp_path, "t")
     assert pq.read_metadata(path).num_rows == 3 and path.stat().st_size == found.size
 

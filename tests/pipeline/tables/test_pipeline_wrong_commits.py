@@ -23,7 +23,8 @@ AGAIN = (". When no ingest runs, move this file elsewhere; the next `umqtt-pipel
 #: what stands in the newest commit of silver, and what somebody has made of it
 WRONG = [('numRecords\\": 1', 'numRecords\\": 2'), ('minValues\\": {\\"offset\\": 1', 'minValues'
          '\\": {\\"offset\\": 0'), ('maxValues\\": {\\"offset\\": 1', 'maxValues\\": {\\"offset'
-         '\\": 0'), ('nullCount\\": {', 'nullCount\\": {\\"offset\\": 1'), ('"size":', '"size":1'),
+         '\\": 0'), ('nullCount\\": {\\"offset\\": 0', 'nullCount\\": {\\"offset\\": 1'),
+         ('"size":', '"size":1'),
          ('"date":"2026-01-01"', '"date":"2026-01-02"'), ('date=2026-01-01', 'date=2026-01-02'),
          ('"dataChange":true', '"dataChange":false'), ('"version":2', '"version":1'),
          ('"version":2', '"version":9'), ('"umqtt-ingest"', '"umqtt-ingesu"'),

@@ -94,7 +94,7 @@ def test_gold_that_was_killed_and_has_made_all_anew(root, left, says):
     gold.run(finish=False)
     if left:
         name, (added, removed) = GOLD[0], gold.intents.last["tables"][GOLD[0]]
-        gold.tables.commit(name, 3, [File(*each) for each in added], removed, True)
+        gold.tables.commit(name, 3, [File.of(*each) for each in added], removed, True)
     gold.run(anew=True, says=says)
     gold.run()
     assert wrong(root) == []

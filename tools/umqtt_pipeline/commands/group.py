@@ -4,6 +4,7 @@ Knows what comes before a command's name. Must not know any command.
 """
 
 import errno
+import os
 import re
 from contextlib import contextmanager
 
@@ -136,6 +137,13 @@ def reachable(tables):
     from ..tables.storage import storage_of
 
     storage_of(tables).check()
+
+
+def writable(tables):
+    """Raises PermissionError, which names them, if tables in a folder may not be written: Delta
+    Lake would say so as of a damaged table."""
+    if "://" not in tables and not os.access(tables, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), tables)
 
 
 def there(tables):

@@ -12,7 +12,7 @@ from umqtt_runtime.options import Problem, with_spark
 
 from .. import options as arguments
 from ..options import OutputFile, TablesHere
-from .group import damaged_file_named, main, reachable, sentence_if_in_use, there
+from .group import damaged_file_named, main, reachable, sentence_if_in_use, there, writable
 
 REASONS = 20  #: that are listed: a decoder of one's own may give each message another
 
@@ -34,6 +34,7 @@ def gold(stop, tables, anew, memory, conf):
     silver = dataset(tables, "silver")
     if silver is None or not silver.count_rows():
         raise Problem(f"{tables} has no silver rows: run `umqtt-pipeline ingest` first")
+    writable(tables)
     with running.spark(stop, memory, conf) as spark, sentence_if_in_use():
         for name, rows in making.build(spark, tables, anew).items():
             logging.getLogger("umqtt.gold").info("%s: %d rows", name, rows)

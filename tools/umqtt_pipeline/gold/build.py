@@ -65,15 +65,15 @@ def made_of(files):
     A batch of which no row is in `batches`, not yet or no more, has no time of its commit: of
     silver's files it counts from where to where their batches have one.
     """
-    ends = [end for file in files["batches"] for end in (file.least.get("batch"),
-            file.greatest.get("batch")) if end is not None] or [0, -1]  # fmt: skip
+    ends = [end for file in files["batches"] for told in (file.told.least, file.told.greatest)
+            if (end := told.get("batch")) is not None] or [0, -1]  # fmt: skip
     found = {}
     for name in DAILY:
         for file in files[name]:
             text = f"{name}/{file.path}"
             if name == "silver":
-                least = max(file.least.get("batch", 0), min(ends))
-                greatest = min(file.greatest.get("batch", max(ends)), max(ends))
+                least = max(file.told.least.get("batch", 0), min(ends))
+                greatest = min(file.told.greatest.get("batch", max(ends)), max(ends))
                 text += f" {least} {greatest}" if least <= greatest else " none"
             found.setdefault(file.day, []).append(text)
     return {day: hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()[:16]

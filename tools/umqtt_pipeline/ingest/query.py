@@ -107,8 +107,9 @@ class Batch:
         if not due:
             return [], []
         first, last = batch_tasks.span(self.work.storage, due)
-        within = [file for file in tables.files("silver") if file.least.get("batch", first) <= last
-                  and first <= file.greatest.get("batch", last)]  # fmt: skip
+        within = [file for file in tables.files("silver")
+                  if file.told.least.get("batch", first) <= last
+                  and first <= file.told.greatest.get("batch", last)]  # fmt: skip
         paths = self.spark.createDataFrame([(file.path,) for file in within], "path string")
         self.run(paths.repartition(self.work.buckets), batch_tasks.Correct(self.work, due))
         gone = set(self.names(batch_tasks.CORRECTED))

@@ -136,7 +136,7 @@ class Decided:
         self.anew[number] = intent.get("anew")
         self.there = {*self.touched, *intent.get("there", ())}
         for table, both in intent["tables"].items():
-            added, removed = ([File(*each) for each in files] for files in both)
+            added, removed = ([File.of(*each) for each in files] for files in both)
             self.tables.setdefault(table, {})[number] = digest(
                 [_added(each, change) for each in added]
                 + [_removed(each, change) for each in removed])  # fmt: skip

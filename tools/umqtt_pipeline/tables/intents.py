@@ -146,6 +146,6 @@ class Intents:
             return
         number, kind = self.last["number"], self.last.get("kind")
         for name, both in self.last["tables"].items():
-            added, removed = ([File(*each) for each in files] for files in both)
+            added, removed = ([File.of(*each) for each in files] for files in both)
             self.tables.commit(name, number, added, removed, kind != "compact")
         self._unfinished = False

@@ -43,7 +43,7 @@ def expire(tables, ledger, keep, today=None, dry_run=False):
                      name, _told(late), days)  # fmt: skip
         if old:
             gone[name] = ([], old)
-            last = max(file.greatest.get("batch", -1) for file in old)
+            last = max(file.told.greatest.get("batch", -1) for file in old)
             expired[name] = max(last, expired.get(name, -1))
     if gone and not dry_run:
         ledger.delete(gone, expired)

@@ -32,6 +32,7 @@ from umqtt_runtime.files import reader
 
 from ..spool.files import SpoolError
 from .schema import PARTITION, arrow_schema, ddl
+from .statistics import Statistics
 from .storage import parquet, storage_of
 
 APPLICATION = "umqtt-ingest"  #: in whose name a commit counts the numbers of batches
@@ -42,7 +43,6 @@ CONFIGURATION = {"delta.checkpointInterval": "20"}
 VARIED = {"payload", "received_at", "offset", "sequence", "uptime_ms", "time", "first", "last"}
 MEASURED = [f"measurements.list.element.{name}" for name in ("name", "unit")]
 _DISK_FULL = re.compile(r"\(os error (28|122)\)")  #: ENOSPC, EDQUOT: in the words of delta-rs
-LONGEST = 200  #: letters of a text that statistics tell of
 
 
 class Gone(SpoolError):
@@ -52,20 +52,24 @@ class Gone(SpoolError):
 @dataclass(frozen=True)
 class File:
     """A data file of a table: its name below the table's folder, its bytes and rows, the day that
-    it is of (None in a table without days), and the least and the greatest values by column.
+    it is of (None in a table without days), and what the log tells of its rows.
     written: when it came into the table, unix ms; 0 as long as it is in none."""
 
     path: str
     size: int
     rows: int
     day: str | None = None
-    least: dict = field(default_factory=dict, compare=False)
-    greatest: dict = field(default_factory=dict, compare=False)
+    told: Statistics = field(default_factory=Statistics, compare=False)
     written: int = field(default=0, compare=False)
 
     def kept(self):
         """The same as JSON takes it."""
-        return [self.path, self.size, self.rows, self.day, self.least, self.greatest]
+        return [self.path, self.size, self.rows, self.day, self.told.kept()]
+
+    @classmethod
+    def of(cls, path, size, rows, day, told):
+        """The File that kept() tells of."""
+        return cls(path, size, rows, day, Statistics(*told))
 
     @property
     def partition(self):
@@ -74,8 +78,7 @@ class File:
     @property
     def statistics(self):
         """What a commit says of its rows."""
-        return {"numRecords": self.rows, "minValues": self.least, "maxValues": self.greatest,
-                "nullCount": {}}  # fmt: skip
+        return self.told.in_log(self.rows)
 
     def added(self, change):
         return AddAction(self.path, self.size, self.partition, _now_ms(), change,
@@ -137,20 +140,7 @@ def written(storage, table, number, day, rows):
     name = f"{number:012d}-{uuid4().hex[:8]}-{zlib.crc32(data):08x}.parquet"
     path = name if day is None else f"{PARTITION}={day}/{name}"
     storage.keep(f"{table}/{path}", data)
-    return File(path, len(data), len(rows), day, *_statistics(rows))
-
-
-def _statistics(rows):
-    """({column: least value}, {column: greatest}) of the columns that files are chosen by."""
-    least, greatest = {}, {}
-    for at in rows.schema:
-        if not (pa.types.is_integer(at.type) or at.type == pa.string()):
-            continue
-        ends = pc.min_max(rows[at.name]).as_py()
-        if ends["min"] is None or max(map(len, map(str, ends.values()))) > LONGEST:
-            continue
-        least[at.name], greatest[at.name] = ends["min"], ends["max"]
-    return least, greatest
+    return File(path, len(data), len(rows), day, Statistics.of(rows))
 
 
 def by_day(rows):
@@ -324,12 +314,12 @@ FILES = "path string, size bigint, rows bigint, day string, stats string"
 
 def file_row(made):
     """A File as a row of FILES."""
-    return (made.path, made.size, made.rows, made.day, json.dumps([made.least, made.greatest]))
+    return (made.path, made.size, made.rows, made.day, json.dumps(made.told.kept()))
 
 
 def file_of(row):
     """The File that a row of FILES is."""
-    return File(row["path"], row["size"], row["rows"], row["day"], *json.loads(row["stats"]))
+    return File.of(row["path"], row["size"], row["rows"], row["day"], json.loads(row["stats"]))
 
 
 def file_batch(rows):
@@ -385,8 +375,7 @@ def file_added(told):
     """The File of which a commit tells, the content of an `add`. Raises ValueError, KeyError."""
     stats, days = json.loads(told.get("stats") or "{}"), told.get("partitionValues") or {}
     return File(unquote(told["path"]), told["size"], stats.get("numRecords"), days.get(PARTITION),
-                stats.get("minValues", {}), stats.get("maxValues", {}),
-                told.get("modificationTime", 0))  # fmt: skip
+                Statistics.of_log(stats), told.get("modificationTime", 0))
 
 
 def files_of(held):
@@ -395,10 +384,8 @@ def files_of(held):
     found = []
     for row in rows:
         day = row.get(f"partition.{PARTITION}")
-        ends = [{name[4:]: value for name, value in row.items()
-                 if name.startswith(end) and value is not None} for end in ("min.", "max.")]
         found.append(File(row["path"], row["size_bytes"], row["num_records"],
-                          None if day is None else str(day), *ends,
+                          None if day is None else str(day), Statistics.of_actions(row),
                           int(row["modification_time"])))  # fmt: skip
     return sorted(found, key=lambda each: each.path.rpartition("/")[2])
 

@@ -18,6 +18,7 @@ from . import large
 from .commits import NAMED, Log, columns_of, digest, number_of, one, read_ahead
 from .places import Places
 from .schema import ALL, PARTITION
+from .statistics import ends_of
 from .store import APPLICATION, file_added, files_of, last_of, opened
 
 UNREADABLE = (DeltaError, SpoolError, OSError, ValueError, TypeError)  #: of a log that is damaged
@@ -501,13 +502,14 @@ def _said(state):
 
 def _not_the_ends(file, metadata):
     """What the log says of the least and greatest values of a file that its footer does not."""
-    told, ends = {*file.least, *file.greatest}, {}
+    least, greatest, ends = file.told.least, file.told.greatest, {}
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
             name, held = column.path_in_schema, column.statistics
-            if name in told and held is not None and held.has_min_max:
+            if name in least and held is not None and held.has_min_max:
                 low, high = ends.get(name, (held.min, held.max))
                 ends[name] = min(low, held.min), max(high, held.max)
-    said = {name: (file.least.get(name), file.greatest.get(name)) for name in ends}
+    said = {name: (least[name], greatest.get(name)) for name in ends}
+    ends = {name: ends_of(*both) for name, both in ends.items()}
     return [f"{name} from {said[name][0]} to {said[name][1]}, and it has {low} to {high}"
             for name, (low, high) in sorted(ends.items()) if said[name] != (low, high)]
