@@ -59,6 +59,7 @@ GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(
 USES_demo := BOARDS READINGS SEED BROKER OUT ATTACK
 USES_picture := SEED
 USES_test := JOBS TESTS
+USES_campaigns := JOBS TESTS
 USES_flash := BOARD PORT SETTINGS FIRMWARE BAUD DRIVE YES
 USES_settings := SETTINGS
 USES_logs := BOARD PORT
@@ -86,7 +87,7 @@ $(error umqtt_min: make $(GOALS) takes no $(UNUSED). It takes: $(or $(strip $(fo
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo picture test settings flash boards logs repl backup restore erase start stop lint types bench bench-audit bench-fleet bench-gold bench-pipeline report chaos cluster powercut fuzz fuzz-firmware explore simulate clean
+.PHONY: help venv demo picture test settings flash boards logs repl backup restore erase start stop lint types bench bench-audit bench-fleet bench-gold bench-pipeline report campaigns chaos cluster powercut fuzz fuzz-firmware explore simulate clean
 
 COMMA := ,
 
@@ -202,6 +203,9 @@ report: $(VENV)/.tools ## make the gold tables and an HTML report of them: TABLE
 	@$(BIN)/umqtt-pipeline gold --tables "$(TABLES)"
 	@mkdir -p "$$(dirname "$(REPORT)")"
 	@$(BIN)/umqtt-pipeline report --tables "$(TABLES)" --out "$(REPORT)"
+
+campaigns: $(VENV)/.ready ## the long forms of tests, which `make test` leaves out: ten minutes of two cores: TESTS= JOBS=
+	@$(BIN)/python -m pytest --campaigns -m campaign --numprocesses "$(JOBS)" --maxprocesses 4 --dist loadfile $(TESTS)
 
 chaos: $(VENV)/.ready ## bridge, Spark and broker are killed at random instants, the tables compared: KILLS= SEED= STARTS=
 	@$(BIN)/python tests/pipeline/chaos.py $(if $(KILLS),--kills "$(KILLS)") $(if $(STARTS),--starts "$(STARTS)") $(if $(SEED),--seed "$(SEED)")

@@ -33,8 +33,17 @@ LONG = [HERE / name for name in ("pipeline", "demo", "audit", "explore", "attack
                                  "boards")]  # fmt: skip
 
 
-def pytest_collection_modifyitems(items):
-    """Order the rooms; within them all stays as it is."""
+def pytest_addoption(parser):
+    parser.addoption("--campaigns", action="store_true",
+                     help="also the tests that take minutes and widen another one")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Order the rooms; within them all stays as it is. Campaigns are for who asks for them."""
+    if not config.getoption("--campaigns"):
+        left = [item for item in items if item.get_closest_marker("campaign")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
     place = {item: next((i for i, room in enumerate(LONG) if room in item.path.parents), len(LONG))
              for item in items}  # fmt: skip
     items.sort(key=place.get)

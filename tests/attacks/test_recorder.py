@@ -82,8 +82,11 @@ def update(tmp_path_factory):
     return changed(tmp_path_factory.mktemp("update"))
 
 
-@pytest.mark.parametrize("key", [None, "ab" * 16], ids=["its own key", "a key of the settings"])
-@pytest.mark.parametrize("loss", [by_flashing, by_restoring, by_an_older_copy])
+@pytest.mark.parametrize("loss, key", [
+    (by_flashing, None), (by_restoring, "ab" * 16), (by_an_older_copy, None), *(
+        pytest.param(*both, marks=pytest.mark.campaign) for both in (
+            (by_flashing, "ab" * 16), (by_restoring, None), (by_an_older_copy, "ab" * 16)))],
+    ids=lambda each: each.__name__ if callable(each) else "key" if each else "own key")
 def test_what_was_recorded_is_obeyed_by_no_board_that_has_lost_its_counter(
     boards, broker, update, tmp_path, loss, key
 ):

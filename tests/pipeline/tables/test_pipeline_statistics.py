@@ -4,6 +4,7 @@ Knows: pipeline_tables, deltalake's and DuckDB's readers. Must not know: how sta
 """
 
 import datetime
+import random
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,8 +15,9 @@ from deltalake import DeltaTable
 from pipeline_kit import NOON, fill
 from pipeline_tables import ingest, story
 from umqtt_pipeline.gold import build
+from umqtt_pipeline.tables.intents import NONE, Intents
 from umqtt_pipeline.tables.statistics import LONGEST, Statistics, ends_of
-from umqtt_pipeline.tables.store import Tables
+from umqtt_pipeline.tables.store import Tables, written
 
 UTC = datetime.UTC
 PLAIN = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string,
@@ -75,6 +77,8 @@ def test_duckdb_finds_times_booleans_and_nulls(root):
 
 @pytest.mark.parametrize("rows,least,greatest,nulls", [
     ([1, None, -3], -3, 1, 1), ([True, False], False, True, 0), ([None, 2.5], 2.5, 2.5, 1),
+    ([0.1 + 0.2, -2 / 3], -0.666666666666667, 0.300000000000001, 0),
+    ([1e300, -5e-324], -9.88131291682494e-324, 1.00000000000001e300, 0),
     (["b", "ä"], "b", "ä", 0), (["x" * 300, "y" * 300], "x" * LONGEST,
                                 "y" * LONGEST + "\U0010ffff", 0),
     ([datetime.date(2026, 1, 2), datetime.date(2025, 1, 1)], "2025-01-01", "2026-01-02", 0),
@@ -105,3 +109,19 @@ def test_what_delta_reads_of_a_log_is_what_was_written(root):
         for file in Tables(root, {}).files(name):
             path = root / name / file.path
             assert file.told == Statistics.of(pq.ParquetFile(path).read()), path
+
+
+def test_an_intent_keeps_each_float_as_it_is(tmp_path):
+    """delta-rs reads one of some twenty as its neighbour, and an intent has a check value."""
+    choose = random.Random(1)
+    rows = pa.table({"x": [choose.uniform(-1e6, 1e6) for _ in range(2)],
+                     **{f"x{k}": [choose.random()] * 2 for k in range(30)}})  # fmt: skip
+    held = Tables(tmp_path, {"t": dict.fromkeys(rows.column_names, "double")})
+    decided = Intents(held, "intents", ["t"], NONE, "test")
+    file = written(held.storage, "t", 0, None, rows)
+    decided.decide("made", {"t": ([file], [])})
+    again = Intents(held, "intents", ["t"], NONE, "test")
+    assert again.last == decided.last
+    again.finish()
+    (found,) = held.files("t")
+    assert found.told == file.told

@@ -8,7 +8,9 @@ no row and leaves the file out.
 """
 
 import datetime
+import math
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +18,9 @@ import pyarrow.compute as pc
 LONGEST = 200  #: letters of a text that are told of
 _LAST = "\U0010ffff"  #: no letter stands behind it
 _MS = 1000  #: us; Delta Lake tells of no shorter time
+#: Digits and powers of ten of a float that every reader of JSON takes for the same one. delta-rs
+#: takes one of some twenty longer ones for its neighbour.
+_DIGITS, _POWERS = 15, 20
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class Statistics:
             held = rows[at.name]
             made.nulls[at.name] = held.null_count
             ends = pc.min_max(held).as_py()
-            if ends["min"] is not None:
+            if ends["min"] is not None and not (
+                    isinstance(ends["min"], float) and not math.isfinite(sum(ends.values()))):
                 made.least[at.name], made.greatest[at.name] = ends_of(ends["min"], ends["max"])
         return made
 
@@ -77,7 +83,7 @@ def _is_plain(kind):
 
 def ends_of(low, high):
     """The ends of a column as the log has them: no value lies outside of these. Texts are cut,
-    times are of whole milliseconds."""
+    times are of whole milliseconds, floats of at most 15 digits."""
     if isinstance(low, datetime.datetime):
         return _time(low), _time(_later(high))
     if isinstance(low, datetime.date):
@@ -85,7 +91,18 @@ def ends_of(low, high):
     if isinstance(low, str):
         cut = high[:LONGEST] + _LAST if len(high) > LONGEST else high
         return low[:LONGEST], cut
+    if isinstance(low, float):
+        return _short(low, ROUND_FLOOR, -math.inf), _short(high, ROUND_CEILING, math.inf)
     return low, high
+
+
+def _short(value, rounding, to):
+    """A float with few digits, which is this one or lies beyond it."""
+    said = Decimal(repr(value))
+    if len(said.as_tuple().digits) <= _DIGITS and abs(said.adjusted()) < _POWERS:
+        return value
+    beyond = Decimal(math.nextafter(value, to))
+    return float(Context(prec=_DIGITS, rounding=rounding).create_decimal(beyond))
 
 
 def _time(value):

@@ -63,13 +63,14 @@ class File:
     written: int = field(default=0, compare=False)
 
     def kept(self):
-        """The same as JSON takes it."""
-        return [self.path, self.size, self.rows, self.day, self.told.kept()]
+        """The same as JSON takes it. What it tells of its rows is a text: delta-rs, which writes
+        intents, reads not every float of JSON as it stands there."""
+        return [self.path, self.size, self.rows, self.day, json.dumps(self.told.kept())]
 
     @classmethod
     def of(cls, path, size, rows, day, told):
         """The File that kept() tells of."""
-        return cls(path, size, rows, day, Statistics(*told))
+        return cls(path, size, rows, day, Statistics(*json.loads(told)))
 
     @property
     def partition(self):
@@ -314,12 +315,12 @@ FILES = "path string, size bigint, rows bigint, day string, stats string"
 
 def file_row(made):
     """A File as a row of FILES."""
-    return (made.path, made.size, made.rows, made.day, json.dumps(made.told.kept()))
+    return tuple(made.kept())
 
 
 def file_of(row):
     """The File that a row of FILES is."""
-    return File.of(row["path"], row["size"], row["rows"], row["day"], json.loads(row["stats"]))
+    return File.of(*(row[name] for name in ("path", "size", "rows", "day", "stats")))
 
 
 def file_batch(rows):
