@@ -126,13 +126,36 @@ def test_files_of_ones_own_that_are_put_there_after_a_cut_are_kept(
         "print('first')\n", "print('second')\n"]  # fmt: skip
 
 
-def test_a_boot_py_that_says_nothing_is_not_kept(board, project, put, files_on):
-    put(board, "boot.py", "# This file is executed on every boot\n\n#import esp\n")
+STOCK = """\
+# This file is executed on every boot (including wake-boot from deepsleep)
+#import esp
+#esp.osdebug(None)
+#import webrepl
+#webrepl.start()
+"""  # as MicroPython's esp32 port writes it
+
+
+@pytest.mark.parametrize("text", [STOCK, STOCK.replace("\n", "\r\n"), ""])
+def test_a_boot_py_that_micropython_has_written_is_not_kept(board, project, put, files_on, text):
+    put(board, "boot.py", text)
     put(board, "main.py.own", "of another time\n")
     put(board, "main.py", "print('mine')\n")
     flash(board)
     assert [path for path in files_on(board) if ".own" in path] == [
         "/main.py.own", "/main.py.own1"]  # fmt: skip
+
+
+def test_a_program_that_somebody_has_switched_off_is_kept_and_told(
+    board, project, put, mpremote
+):
+    """Each of its lines is a comment: it may be the only copy."""
+    off, said = "# The greenhouse.\n#import machine\n\n", []
+    put(board, "main.py", off)
+    put(board, "boot.py", STOCK + "#import machine\n")
+    flash(board, progress=lambda step, text: said.append(text))
+    assert mpremote(board, "cat", ":main.py.own") == off
+    assert mpremote(board, "cat", ":boot.py.own") == STOCK + "#import machine\n"
+    assert sum(" is kept as " in text for text in said) == 2
 
 
 @pytest.mark.parametrize("cut", [False, True])

@@ -40,6 +40,16 @@ _FULL = (
 )
 HALF = "the board is half written and stands still until then"
 SPARE = 4 * BLOCK  # what littlefs needs to turn around in
+#: The boot.py that MicroPython makes on an esp32; with other comments it is somebody's own.
+_STOCK = b"""\
+# This file is executed on every boot (including wake-boot from deepsleep)
+#import esp
+#esp.osdebug(None)
+#import webrepl
+#webrepl.start()
+"""
+_NOBODYS = {hashlib.sha256(data).hexdigest() for data in (
+    b"", *(_STOCK.replace(b"\n", end) for end in (b"\n", b"\r\n", b"\r")))}  # fmt: skip
 
 _HASH = """
 import os, hashlib, binascii
@@ -98,14 +108,6 @@ def _keep(path, name):
         to = "%s.own%d" % (name, n)
     os.rename(path, to)
     return to
-"""
-# MicroPython makes a boot.py that only has comments.
-_SAYS_SOMETHING = """
-try:
-    with open({path!r}, "rb") as _f:
-        _say(any(_l.strip() and not _l.strip().startswith(b"#") for _l in _f))
-except OSError:
-    _say(False)
 """
 _EXISTS = """
 import os
@@ -220,7 +222,7 @@ def plan(device, items, image=None):
     # What lay there before new files were put in force was kept before that.
     main = (MAIN, there[MAIN]) if there[MAIN] else (OFF, None if mixed else off)
     places = {MAIN: main, BOOT: (BOOT, there.get(BOOT))}
-    result.own = _own(device, result.rename, recorded, places)
+    result.own = _own(result.rename, recorded, places)
     replaced = [item.path for item in result.rename if _may_be_own(item.path)
                 and item.path not in ours and there[item.path]]  # fmt: skip
     before = _before(items, image)
@@ -231,7 +233,7 @@ def plan(device, items, image=None):
                                   for path in (item.path, item.path[:-4] + ".py")),
                     *before]  # fmt: skip
     if there[MAIN] and off and not mixed:  # somebody has put another one there since a cut
-        result.earlier = _own(device, result.rename, recorded, {MAIN: (OFF, off)})
+        result.earlier = _own(result.rename, recorded, {MAIN: (OFF, off)})
     result.stopped = result.cut or not there[MAIN]
     if image:
         result.rom = None if romfs.holds(device, image) else image
@@ -307,14 +309,13 @@ def _remains(device, items, recorded, coming, mixed):
             if there[path + ".new"] or mixed and there[path] and path not in recorded]
 
 
-def _own(device, rename, recorded, places):
+def _own(rename, recorded, places):
     """(Where it lies, its name) of each main.py and boot.py that is to be replaced, and that is
-    not what an installation has put there. places: {name: (where it lies, its digest)}"""
-    own = [(places[item.path][0], item.path) for item in rename if item.path in places
-           and places[item.path][1] and recorded.get(item.path) not in (
-               "", places[item.path][1][:SHORT])]  # fmt: skip
-    return [(place, name) for place, name in own
-            if device.value(_SAYS_SOMETHING.format(path=place), bool)]  # fmt: skip
+    not what an installation has put there, nor MicroPython. places: {name: (where it lies, its
+    digest)}"""
+    return [(place, item.path) for item in rename if item.path in places
+            for place, found in [places[item.path]] if found and found not in _NOBODYS
+            and recorded.get(item.path) not in ("", found[:SHORT])]  # fmt: skip
 
 
 def carry_out(device, todo, progress):
