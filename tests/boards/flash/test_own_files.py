@@ -79,6 +79,29 @@ def test_modules_of_ones_own_with_a_name_of_the_firmwares_are_kept_and_told(
         "/app.mpy.own", "/app.py.own", "/sensors/one.py.own"]  # fmt: skip
 
 
+@pytest.mark.parametrize("part, of", [("aside", 0.5), ("force", 0.1), ("force", 0.7)])
+def test_after_a_cut_the_copies_are_named_as_they_are(
+    make_board, project, put, mpremote, part, of
+):
+    """Beside older ones, whatever of them the flash that was cut has made."""
+    names = ("app.mpy", "big.py", "boot.py", "main.py")
+    board, measured, said = make_board("one"), make_board("measured"), []
+    for one in (board, measured):
+        one.power_on()
+        mpremote(one, "mkdir", ":app.py.own")  # a name that nothing was ever given
+        for name in names:
+            put(one, name, f"x = 'mine, {name}'\n")
+            put(one, f"{name}.own", "older\n")
+    cut_flash(board, measured, part, of)
+    board.power_on()
+    flash(board, progress=lambda step, text: said.append(text))
+    assert sorted(text.split(":")[0] for text in said if " is kept as " in text) == [
+        f"your own {name} is kept as {name}.own1" for name in names]  # fmt: skip
+    for name in names:
+        assert mpremote(board, "cat", f":{name}.own") == "older\n"
+        assert mpremote(board, "cat", f":{name}.own1") == f"x = 'mine, {name}'\n"
+
+
 # Of the work of writing aside, and of putting in force.
 @pytest.mark.parametrize("part, of", [("aside", 0.5), ("force", 0.3), ("force", 0.7)])
 def test_a_cut_loses_no_module_of_ones_own(
@@ -183,6 +206,35 @@ def test_what_hides_a_module_or_the_library_is_kept_and_told(
     for path in ("app.own/mine.json", "sensors/one.own/__init__.py", "umqtt_min.own/x.py",
                  "umqtt_min.py.own"):  # fmt: skip
         assert mpremote(board, "cat", f":{path}") == "'mine'\n"
+    said.clear()
+    assert flash(board, progress=lambda step, text: said.append(text)).written == []
+    assert not [text for text in said if " is kept as " in text]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_file_in_the_place_of_a_folder_and_the_other_way_round_is_kept_and_told(
+    board, project, put, mpremote, monkeypatch, cut
+):
+    folders = ("app.mpy", "big.mpy.new", "boot.py", "flash.half", "main.py", "main.py.off")
+    for folder in folders:
+        mpremote(board, "mkdir", f":{folder}")
+        put(board, f"{folder}/mine.txt", "mine\n")
+    for file in ("sensors", "sets"):
+        put(board, file, "mine\n")
+    said = []
+    if cut:
+        with monkeypatch.context() as patch, pytest.raises(BoardError, match="cut here"):
+            patch.setattr(install, "_put_in_force", _cut)
+            flash(board)
+    flash(board, progress=lambda step, text: said.append(text))
+    board.wait_for("app ran")
+    ours = {"app.mpy", "boot.py", "main.py", "sensors", "sets"}
+    assert sorted(text for text in said if " is kept as " in text) == [
+        f"your own {name} is kept as {name}.own: "
+        + ("the firmware has one" if name in ours else "a flash needs that name")
+        for name in sorted((*folders, "sensors", "sets"))]  # fmt: skip
+    for path in (*(f"{folder}.own/mine.txt" for folder in folders), "sensors.own", "sets.own"):
+        assert mpremote(board, "cat", f":{path}") == "mine\n"
     said.clear()
     assert flash(board, progress=lambda step, text: said.append(text)).written == []
     assert not [text for text in said if " is kept as " in text]
