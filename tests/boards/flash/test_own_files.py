@@ -1,9 +1,15 @@
 """Files of somebody's own on a board that is flashed: kept, and told by name, whatever is cut."""
 
+import ast
+import re
+
 import pytest
 from flash_kit import cut_flash, flash, operations_of_an_update
 from umqtt_board.errors import BoardError
-from umqtt_board.flash import install
+from umqtt_board.flash import build, install, steps, verify
+from umqtt_board.ota.needed import modules
+from umqtt_board.paths import FIRMWARE, LIBRARY, PROJECT
+from umqtt_board.port import built_in, device
 
 
 @pytest.mark.parametrize("of", [None, 0.4])
@@ -238,6 +244,57 @@ def test_a_file_in_the_place_of_a_folder_and_the_other_way_round_is_kept_and_tol
     said.clear()
     assert flash(board, progress=lambda step, text: said.append(text)).written == []
     assert not [text for text in said if " is kept as " in text]
+
+
+@pytest.mark.parametrize("path, text", [
+    ("hashlib.py", "x = 1\n"), ("os/__init__.py", "x = 1\n"), ("json.py", "x = 1\n"),
+    ("binascii.mpy", "x"), ("ssl/ca.txt", "mine\n"),
+])  # fmt: skip
+def test_what_hides_a_module_of_micropythons_is_kept_and_told(
+    board, project, put, mpremote, path, text
+):
+    """Even from the questions that a flash asks, and if boot.py has imported it."""
+    flash(board)
+    name, _, rest = path.partition("/")
+    if not name.endswith(".mpy"):
+        put(board, "boot.py", f"import {name.split('.')[0]}\n")
+    make = f"uos.mkdir({name!r})\n" if rest else ""  # not by mpremote: it asks as we do
+    mpremote(board, "exec", f"import uos\n{make}with open({path!r}, 'w') as f: f.write({text!r})")
+    items = [item for item in steps.build() if item.path != "/boot.py"]
+    with device.Device(board.port) as one, pytest.raises(BoardError, match=(
+            f"/{name} on .* hides .*flash it again")):  # fmt: skip
+        verify.verify(one, {"journal": {"kind": "files"}}, items)
+    said = []
+    flash(board, progress=lambda step, text: said.append(text))
+    assert f"your own {name} is kept as {name}.own: it would hide MicroPython's" in said
+    board.wait_for("app ran")
+    kept = f"{name}.own/{rest}".rstrip("/")
+    assert mpremote(board, "exec", f"print(open('/{kept}').read(), end='')") == text
+    assert flash(board).written == []
+
+
+def test_all_modules_of_micropythons_that_we_use_and_a_file_would_hide_are_known():
+    """By the imports of what goes on a board, and of what it is asked."""
+    used, ours = set(), set(modules(FIRMWARE)) | {"umqtt_min"}
+    for folder in (FIRMWARE, LIBRARY):
+        for path in build._sources(folder):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Import):
+                    used |= {alias.name for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and not node.level:
+                    used.add(node.module)
+    for path in (PROJECT / "tools" / "umqtt_board").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                for line in node.value.splitlines():
+                    said = re.fullmatch(r" *(?:from (\w+) import .*|import ([\w, ]+))", line)
+                    used |= set(re.findall(r"\w+", said[1] or said[2])) if said else set()
+    used = {name.split(".")[0] for name in used} - ours
+    never = {"deflate", "esp32", "gc", "micropython", "network", "sys", "vfs"}  # not from a file
+    loaded = {"rp2", "vboard"}  # before there are files
+    drivers = {"dht", "ntptime"}  # one's own does the same
+    nowhere = {"typing"}  # for type checkers
+    assert used - never - loaded - drivers - nowhere == {*built_in.EXTENSIBLE, *built_in.FROZEN}
 
 
 def _cut(*_):

@@ -22,8 +22,11 @@ from umqtt_board.flash.there import (
     hashes,
     kinds,
 )  # fmt: skip
+from umqtt_board.port import built_in
 
 _PASSING = (OFF, BOOT_OFF, MIXED, KEPT)  # files that are there while a flash goes on
+_HIDES_ITS_OWN = {f"/{name}{end}" for name in (*built_in.EXTENSIBLE, *built_in.FROZEN)
+                  for end in ("", ".py", ".mpy")}  # fmt: skip
 SHORT = 16  # letters of a digest in the record of what was installed
 #: The boot.py that MicroPython makes on an esp32; with other comments it is somebody's own.
 _STOCK = b"""\
@@ -102,14 +105,17 @@ def sources(device, items):
 
 
 def hiding(device, items, image):
-    """Paths of what lies where MicroPython would find it before our own: a folder comes before a
-    module of that name, the root before /lib, and that before the ROMFS."""
+    """Paths of what lies where MicroPython would find it before our own, or before a module of its
+    own: a folder comes before a module of that name, the root before /lib, and that before the
+    ROMFS."""
     folders = folders_of(items)
     paths = {item.path[:-4]: False for item in items if may_be_own(item.path)}
     library = posixpath.basename(OURS)
     places = (["/" + library] if image or OURS in folders else []) + [OURS] * bool(image)
     paths |= {place + end: True for place in places for end in ("", ".py", ".mpy")}
-    paths = {path: files for path, files in paths.items() if path not in {*folders, OURS}}
+    paths |= {path: path.endswith("py") for path in _HIDES_ITS_OWN}
+    ours = {*folders, OURS, *(item.path for item in items)}
+    paths = {path: files for path, files in paths.items() if path not in ours}
     return [path for path, kind in kinds(device, paths).items()
             if kind == FOLDER or kind and paths[path]]  # fmt: skip
 
@@ -132,4 +138,6 @@ def why(name, items):
         return "the firmware has one"
     if name.endswith(".new") or name in _PASSING:
         return "a flash needs that name"
+    if name in _HIDES_ITS_OWN:
+        return "it would hide MicroPython's"
     return "it would hide the firmware's"
