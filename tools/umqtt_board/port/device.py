@@ -62,7 +62,8 @@ _DAMAGED = (
 )
 _REPLACED = (
     ". A program on it, boot.py perhaps, has replaced a part of MicroPython: copy it to this "
-    "computer (`mpremote cp :boot.py .`) and remove it (`mpremote rm :boot.py`)"
+    "computer (`mpremote cp :boot.py .`) and remove it (`mpremote rm :boot.py`). Then run `make "
+    "flash`, which brings the firmware's own"
 )
 _NO_ANSWER = f"that is no answer to what it was asked{_REPLACED}"
 _FAILURES = (TransportError, CommandError, serial.SerialException, OSError, struct.error, EOFError)
