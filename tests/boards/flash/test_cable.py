@@ -130,7 +130,7 @@ class Twice:
 @pytest.mark.parametrize("before, after", [
     ("print(_said, _sum_of", "print(_said, _mum_of"),  # it runs the question, and cannot say so
     ("global _said\\n    _said", "global _said\\n    _maid"),  # it says what it said before
-    ("from hashlib import sha256", "from hashlib import sha257"),  # it checks nothing
+    ("__import__(_name).sha256", "__import__(_name).sha257"),  # it checks nothing
 ])
 def test_a_piece_of_a_file_is_read_once_whatever_comes_damaged(
     board, project, monkeypatch, before, after
