@@ -329,8 +329,14 @@ def test_restore_without_a_copy_says_which_there_are(run, tmp_path, monkeypatch)
         "unix-20260102-000000."))  # fmt: skip
 
 
+def _in_the_place_of_binascii(board, put, text):
+    """A module, put there on purpose: one by accident would hide nothing from our questions."""
+    put(board, "binascii.py", f"__file__ = '/on/purpose.py'\n{text}")
+    put(board, "boot.py", "import binascii\n")
+
+
 @pytest.mark.parametrize("gives, says", [
-    ("return b'!!!!'", r"answered '!!!!' while .*that is no part of a file"),
+    ("return b'!!!!'", r"answered '!!!!' while .*that is no part of a file.* rm :boot.py"),
     ("return b'A' * 4999", r"answered 'A{200}' \.\.\. while "),
     ("return b'A' * 4000", "gives a file without end while .*its reset button.*`make erase PORT="),
     ("import time\n    while True: time.sleep_ms(30), print('A')",
@@ -344,7 +350,7 @@ def test_a_board_that_gives_no_file_when_it_is_asked_for_one(
     """Somebody else's program on it, or a hostile one: no traceback, no waiting for its end."""
     monkeypatch.setattr(device, "MOST_FILE", 10000)
     monkeypatch.setattr(device, "MOST_SAID", 20000)
-    put(board, "binascii.py", f"def b2a_base64(data):\n    {gives}\n")
+    _in_the_place_of_binascii(board, put, f"def b2a_base64(data):\n    {gives}\n")
     monkeypatch.setattr(device, "PAUSES", 0.5)
     with device.Device(board.port) as there, pytest.raises(BoardError, match=says):
         there.read_file("/binascii.py")
@@ -372,8 +378,8 @@ def test_a_board_that_gives_a_file_byte_by_byte(board, put, monkeypatch, sleeps,
     monkeypatch.setattr(device, "PAUSES", 0.5)
     monkeypatch.setattr(device, "SLOW_S", 0.4)
     monkeypatch.setattr(device, "MOST_SLOW_S", 0.8)
-    put(board, "binascii.py", "import time\ndef b2a_base64(data):\n"
-        f"    time.sleep({sleeps})\n    return b'QQ==\\n'\n")
+    _in_the_place_of_binascii(board, put, "import time\ndef b2a_base64(data):\n"
+                              f"    time.sleep({sleeps})\n    return b'QQ==\\n'\n")
     with device.Device(board.port, 2) as there, pytest.raises(BoardError, match=says):
         there.read_file("/binascii.py")
 

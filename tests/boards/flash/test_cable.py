@@ -130,7 +130,7 @@ class Twice:
 @pytest.mark.parametrize("before, after", [
     ("print(_said, _sum_of", "print(_said, _mum_of"),  # it runs the question, and cannot say so
     ("global _said\\n    _said", "global _said\\n    _maid"),  # it says what it said before
-    ("from hashlib import sha256", "from hashlib import sha257"),  # it checks nothing
+    ("__import__(_name).sha256", "__import__(_name).sha257"),  # it checks nothing
 ])
 def test_a_piece_of_a_file_is_read_once_whatever_comes_damaged(
     board, project, monkeypatch, before, after
@@ -260,7 +260,8 @@ def test_an_answer_without_its_sum_is_none(said, board, monkeypatch):
 
 def test_a_python_without_sha_256_can_still_say_what_it_is(board, put, monkeypatch):
     """And what it says comes twice: a damaged letter is told there, too."""
-    put(board, "hashlib.py", "")
+    put(board, "hashlib.py", "__file__ = '/on/purpose.py'\n")
+    put(board, "boot.py", "import hashlib, sys\nsys.modules['uhashlib'] = hashlib\n")
     with device.Device(board.port) as one:
         assert interpreter.check(one, UNIX).platform == "linux"
         Cable(monkeypatch, lambda said: said.replace(b"linux", b"linuy", 1))

@@ -1,9 +1,15 @@
 """Files of somebody's own on a board that is flashed: kept, and told by name, whatever is cut."""
 
+import ast
+import re
+
 import pytest
 from flash_kit import cut_flash, flash, operations_of_an_update
 from umqtt_board.errors import BoardError
-from umqtt_board.flash import install
+from umqtt_board.flash import build, install, steps, verify
+from umqtt_board.ota.needed import modules
+from umqtt_board.paths import FIRMWARE, LIBRARY, PROJECT
+from umqtt_board.port import built_in, device
 
 
 @pytest.mark.parametrize("of", [None, 0.4])
@@ -79,6 +85,29 @@ def test_modules_of_ones_own_with_a_name_of_the_firmwares_are_kept_and_told(
         "/app.mpy.own", "/app.py.own", "/sensors/one.py.own"]  # fmt: skip
 
 
+@pytest.mark.parametrize("part, of", [("aside", 0.5), ("force", 0.1), ("force", 0.7)])
+def test_after_a_cut_the_copies_are_named_as_they_are(
+    make_board, project, put, mpremote, part, of
+):
+    """Beside older ones, whatever of them the flash that was cut has made."""
+    names = ("app.mpy", "big.py", "boot.py", "main.py")
+    board, measured, said = make_board("one"), make_board("measured"), []
+    for one in (board, measured):
+        one.power_on()
+        mpremote(one, "mkdir", ":app.py.own")  # a name that nothing was ever given
+        for name in names:
+            put(one, name, f"x = 'mine, {name}'\n")
+            put(one, f"{name}.own", "older\n")
+    cut_flash(board, measured, part, of)
+    board.power_on()
+    flash(board, progress=lambda step, text: said.append(text))
+    assert sorted(text.split(":")[0] for text in said if " is kept as " in text) == [
+        f"your own {name} is kept as {name}.own1" for name in names]  # fmt: skip
+    for name in names:
+        assert mpremote(board, "cat", f":{name}.own") == "older\n"
+        assert mpremote(board, "cat", f":{name}.own1") == f"x = 'mine, {name}'\n"
+
+
 # Of the work of writing aside, and of putting in force.
 @pytest.mark.parametrize("part, of", [("aside", 0.5), ("force", 0.3), ("force", 0.7)])
 def test_a_cut_loses_no_module_of_ones_own(
@@ -126,13 +155,36 @@ def test_files_of_ones_own_that_are_put_there_after_a_cut_are_kept(
         "print('first')\n", "print('second')\n"]  # fmt: skip
 
 
-def test_a_boot_py_that_says_nothing_is_not_kept(board, project, put, files_on):
-    put(board, "boot.py", "# This file is executed on every boot\n\n#import esp\n")
+STOCK = """\
+# This file is executed on every boot (including wake-boot from deepsleep)
+#import esp
+#esp.osdebug(None)
+#import webrepl
+#webrepl.start()
+"""  # as MicroPython's esp32 port writes it
+
+
+@pytest.mark.parametrize("text", [STOCK, STOCK.replace("\n", "\r\n"), ""])
+def test_a_boot_py_that_micropython_has_written_is_not_kept(board, project, put, files_on, text):
+    put(board, "boot.py", text)
     put(board, "main.py.own", "of another time\n")
     put(board, "main.py", "print('mine')\n")
     flash(board)
     assert [path for path in files_on(board) if ".own" in path] == [
         "/main.py.own", "/main.py.own1"]  # fmt: skip
+
+
+def test_a_program_that_somebody_has_switched_off_is_kept_and_told(
+    board, project, put, mpremote
+):
+    """Each of its lines is a comment: it may be the only copy."""
+    off, said = "# The greenhouse.\n#import machine\n\n", []
+    put(board, "main.py", off)
+    put(board, "boot.py", STOCK + "#import machine\n")
+    flash(board, progress=lambda step, text: said.append(text))
+    assert mpremote(board, "cat", ":main.py.own") == off
+    assert mpremote(board, "cat", ":boot.py.own") == STOCK + "#import machine\n"
+    assert sum(" is kept as " in text for text in said) == 2
 
 
 @pytest.mark.parametrize("cut", [False, True])
@@ -163,6 +215,86 @@ def test_what_hides_a_module_or_the_library_is_kept_and_told(
     said.clear()
     assert flash(board, progress=lambda step, text: said.append(text)).written == []
     assert not [text for text in said if " is kept as " in text]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_file_in_the_place_of_a_folder_and_the_other_way_round_is_kept_and_told(
+    board, project, put, mpremote, monkeypatch, cut
+):
+    folders = ("app.mpy", "big.mpy.new", "boot.py", "flash.half", "main.py", "main.py.off")
+    for folder in folders:
+        mpremote(board, "mkdir", f":{folder}")
+        put(board, f"{folder}/mine.txt", "mine\n")
+    for file in ("sensors", "sets"):
+        put(board, file, "mine\n")
+    said = []
+    if cut:
+        with monkeypatch.context() as patch, pytest.raises(BoardError, match="cut here"):
+            patch.setattr(install, "_put_in_force", _cut)
+            flash(board)
+    flash(board, progress=lambda step, text: said.append(text))
+    board.wait_for("app ran")
+    ours = {"app.mpy", "boot.py", "main.py", "sensors", "sets"}
+    assert sorted(text for text in said if " is kept as " in text) == [
+        f"your own {name} is kept as {name}.own: "
+        + ("the firmware has one" if name in ours else "a flash needs that name")
+        for name in sorted((*folders, "sensors", "sets"))]  # fmt: skip
+    for path in (*(f"{folder}.own/mine.txt" for folder in folders), "sensors.own", "sets.own"):
+        assert mpremote(board, "cat", f":{path}") == "mine\n"
+    said.clear()
+    assert flash(board, progress=lambda step, text: said.append(text)).written == []
+    assert not [text for text in said if " is kept as " in text]
+
+
+@pytest.mark.parametrize("path, text", [
+    ("hashlib.py", "x = 1\n"), ("os/__init__.py", "x = 1\n"), ("json.py", "x = 1\n"),
+    ("binascii.mpy", "x"), ("ssl/ca.txt", "mine\n"),
+])  # fmt: skip
+def test_what_hides_a_module_of_micropythons_is_kept_and_told(
+    board, project, put, mpremote, path, text
+):
+    """Even from the questions that a flash asks, and if boot.py has imported it."""
+    flash(board)
+    name, _, rest = path.partition("/")
+    if not name.endswith(".mpy"):
+        put(board, "boot.py", f"import {name.split('.')[0]}\n")
+    make = f"uos.mkdir({name!r})\n" if rest else ""  # not by mpremote: it asks as we do
+    mpremote(board, "exec", f"import uos\n{make}with open({path!r}, 'w') as f: f.write({text!r})")
+    items = [item for item in steps.build() if item.path != "/boot.py"]
+    with device.Device(board.port) as one, pytest.raises(BoardError, match=(
+            f"/{name} on .* hides .*flash it again")):  # fmt: skip
+        verify.verify(one, {"journal": {"kind": "files"}}, items)
+    said = []
+    flash(board, progress=lambda step, text: said.append(text))
+    assert f"your own {name} is kept as {name}.own: it would hide MicroPython's" in said
+    board.wait_for("app ran")
+    kept = f"{name}.own/{rest}".rstrip("/")
+    assert mpremote(board, "exec", f"print(open('/{kept}').read(), end='')") == text
+    assert flash(board).written == []
+
+
+def test_all_modules_of_micropythons_that_we_use_and_a_file_would_hide_are_known():
+    """By the imports of what goes on a board, and of what it is asked."""
+    used, ours = set(), set(modules(FIRMWARE)) | {"umqtt_min"}
+    for folder in (FIRMWARE, LIBRARY):
+        for path in build._sources(folder):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Import):
+                    used |= {alias.name for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and not node.level:
+                    used.add(node.module)
+    for path in (PROJECT / "tools" / "umqtt_board").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                for line in node.value.splitlines():
+                    said = re.fullmatch(r" *(?:from (\w+) import .*|import ([\w, ]+))", line)
+                    used |= set(re.findall(r"\w+", said[1] or said[2])) if said else set()
+    used = {name.split(".")[0] for name in used} - ours
+    never = {"deflate", "esp32", "gc", "micropython", "network", "sys", "vfs"}  # not from a file
+    loaded = {"rp2", "vboard"}  # before there are files
+    drivers = {"dht", "ntptime"}  # one's own does the same
+    nowhere = {"typing"}  # for type checkers
+    assert used - never - loaded - drivers - nowhere == {*built_in.EXTENSIBLE, *built_in.FROZEN}
 
 
 def _cut(*_):

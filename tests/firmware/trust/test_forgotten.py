@@ -169,11 +169,56 @@ def test_a_forgotten_board_stays_out_of_the_lists_that_another_computer_writes(
     assert "user g/oven" in acl.read_text()
 
 
+def test_a_forgotten_board_comes_back_into_the_lists_only_if_that_is_meant(
+    two, tmp_path, capsys
+):
+    """Whoever has the lost board's certificate comes back with its name, so nobody is advised to
+    do that, and an old command line does not."""
+    out = tmp_path / "made"
+    acl = out / "broker" / "mosquitto.acl"
+    assert board_cli("identity", "--out", out) == 0  # the oven has a certificate
+    forget()
+    capsys.readouterr()
+    assert board_cli("identity", "--out", out) == 0
+    said = capsys.readouterr().out
+    assert "g/oven was forgotten and is not in the lists" in said and "--board" not in said, said
+    before = acl.read_text()
+    assert board_cli("identity", "--out", out, "--board", "g/oven", "--board", "g/new") == 2
+    said = capsys.readouterr().err
+    assert "--board g/oven: it was forgotten" in said and "--yes" in said, said
+    assert acl.read_text() == before and "g/oven" not in before
+    assert board_cli("identity", "--out", out, "--board", "g/oven", "--yes") == 0
+    assert "g/oven was forgotten and is in the lists again" in capsys.readouterr().out
+    assert "user g/oven" in acl.read_text()
+    flashed(SIGNS, "oven")
+    assert board_cli("identity", "--out", out, "--board", "g/oven") == 0
+    assert "was forgotten" not in capsys.readouterr().out
+
+
+def test_the_folder_knows_a_forgotten_board_of_which_this_computer_never_had_a_key(
+    two, tmp_path, capsys
+):
+    out = tmp_path / "made"
+    assert board_cli("identity", "--out", out) == 0
+    forget()
+    assert board_cli("identity", "--out", out) == 0
+    authorities = keys.authorities_folder()
+    two("D")
+    flashed(SIGNS | {"device": "lamp"}, "lamp")
+    shutil.copytree(authorities, keys.authorities_folder(), dirs_exist_ok=True)
+    capsys.readouterr()
+    assert board_cli("identity", "--out", out) == 0
+    said = capsys.readouterr().out
+    assert "g/oven was forgotten and is not in the lists" in said, said
+    assert "--board g/fridge has it in them" in said and "--board g/oven" not in said, said
+    assert board_cli("identity", "--out", out, "--board", "g/oven") == 2
+
+
 def test_a_forgotten_board_can_have_a_certificate_before_its_next_flash(two, tmp_path):
     """Its name comes back as soon as no computer here has the key that is void."""
     forget()
     out = tmp_path / "made"
-    assert board_cli("identity", "--out", out, "--board", "g/oven") == 0
+    assert board_cli("identity", "--out", out, "--board", "g/oven", "--yes") == 0
     assert "user g/oven" in (out / "broker" / "mosquitto.acl").read_text()
 
 

@@ -17,21 +17,24 @@ import posixpath
 from dataclasses import dataclass, field
 
 from umqtt_board.errors import BoardError
-from umqtt_board.flash import romfs
+from umqtt_board.flash import own_files, romfs
 from umqtt_board.flash.build import Item
+from umqtt_board.flash.own_files import SHORT
+from umqtt_board.flash.there import (
+    BOOT,
+    BOOT_OFF,
+    KEPT,
+    MAIN,
+    MIXED,
+    OFF,
+    OURS,
+    RECORD,
+    UPDATES,
+    hashes,
+)  # fmt: skip
 from umqtt_board.port.device import DeviceError
 
-MAIN = "/main.py"
-OFF = "/main.py.off"
-BOOT = "/boot.py"
-BOOT_OFF = "/boot.py.off"
-#: Is there while new files are put in force, and after a cut then: old and new ones are together.
-MIXED = "/flash.half"
 STAYING = ("/settings.json", "/state.json")  # when they are not given anew
-OURS = "/lib/umqtt_min"  # a folder in which nobody else keeps files
-UPDATES = "/sets"  # which set from over the air is in force: none is after this
-RECORD = "/installed.json"  # what we put on the board, so that an update can take it away again
-SHORT = 16  # letters of a digest in it
 BLOCK = 4096
 ENOSPC = 28
 _FULL = (
@@ -41,21 +44,6 @@ _FULL = (
 HALF = "the board is half written and stands still until then"
 SPARE = 4 * BLOCK  # what littlefs needs to turn around in
 
-_HASH = """
-import os, hashlib, binascii
-def _hash(path):
-    s = hashlib.sha256()
-    b = bytearray(512)
-    try:
-        with open(path, "rb") as f:
-            n = f.readinto(b)
-            while n:
-                s.update(memoryview(b)[:n])
-                n = f.readinto(b)
-    except OSError:
-        return None
-    return binascii.hexlify(s.digest()).decode()
-"""
 _LIST = """
 def _list(folder):
     try:
@@ -84,29 +72,6 @@ def _clear(folder):
     os.rmdir(folder)
 _clear({folder!r})
 """
-# Somebody's file goes aside, under a name that no file has.
-_KEEP = """
-import os
-def _keep(path, name):
-    to, n = name + ".own", 0
-    while True:
-        try:
-            os.stat(to)
-        except OSError:
-            break
-        n += 1
-        to = "%s.own%d" % (name, n)
-    os.rename(path, to)
-    return to
-"""
-# MicroPython makes a boot.py that only has comments.
-_SAYS_SOMETHING = """
-try:
-    with open({path!r}, "rb") as _f:
-        _say(any(_l.strip() and not _l.strip().startswith(b"#") for _l in _f))
-except OSError:
-    _say(False)
-"""
 _EXISTS = """
 import os
 try:
@@ -115,15 +80,6 @@ try:
 except OSError:
     _say(False)
 """
-_KINDS = """
-import os
-def _kind(path):
-    try:
-        return os.stat(path)[0] & 0xf000
-    except OSError:
-        return 0
-"""
-_FOLDER = 0x4000
 _MAKE = """
 def _make(path):
     try:
@@ -143,46 +99,21 @@ class Plan:
     remove: list = field(default_factory=list)  # paths that an earlier installation left
     remains: list = field(default_factory=list)  # those of a flash that was cut, of other files
     own: list = field(default_factory=list)  # (where somebody's own file lies, its name)
-    earlier: list = field(default_factory=list)  # the same of one that would be written over
+    first: list = field(default_factory=list)  # the same of those without which nothing goes on
     rom: object = None  # the romfs.Image to be written
     hides: bool = False  # a folder in the filesystem, be it empty, that hides the library in there
     same: int = 0
     cut: bool = False  # an earlier run ended before main.py was in place and alone
-    stopped: bool = False  # the same, or there is no main.py
-    names: list = field(default_factory=list)  # of all files that may be somebody's own
 
     @property
     def nothing_to_do(self):
         return not (self.rename or self.remove or self.remains or self.rom or self.hides
-                    or self.cut or self.own)  # fmt: skip
+                    or self.cut or self.own or self.first)  # fmt: skip
 
 
 def digest(data):
     """SHA-256 of bytes, hexadecimal."""
     return hashlib.sha256(data).hexdigest()
-
-
-def hashes(device, paths):
-    """Return {path: hexadecimal SHA-256 or None} for files on the board."""
-    return _of_each(device, _HASH, "_hash", {str, None}, paths)
-
-
-def _kinds(device, paths):
-    """{path: 0 if nothing is there, _FOLDER, or another number}"""
-    return _of_each(device, _KINDS, "_kind", int, paths)
-
-
-def _of_each(device, program, function, shape, paths):
-    """{path: what a function of a program says of it on the board}. shape: of each answer, as
-    Device.value() has it."""
-    result, paths = {}, list(paths)
-    device.run(program)
-    for start in range(0, len(paths), 20):  # a program of bounded size
-        part = paths[start : start + 20]
-        found = device.value(f"_say(tuple({function}(p) for p in {part!r}))",
-                             (shape,) * len(part))  # fmt: skip
-        result.update(zip(part, found))
-    return result
 
 
 def plan(device, items, image=None):
@@ -193,10 +124,11 @@ def plan(device, items, image=None):
     device.doing = "comparing its files"
     record = record_item(items)
     items = [*items, record]
-    there = hashes(device, [OFF, BOOT_OFF, MIXED] + [path for i in items for path in (
-        i.path, i.path + ".new")])  # fmt: skip
-    off, boot_off, mixed = (there.pop(path) for path in (OFF, BOOT_OFF, MIXED))
-    result = Plan(cut=bool(mixed or off and there.get(MAIN)))
+    passing = OFF, BOOT_OFF, MIXED, KEPT
+    there = hashes(device, [*passing, *(path for i in items for path in (
+        i.path, i.path + ".new"))])  # fmt: skip
+    off, boot_off, mixed, kept = (there.pop(path) for path in passing)
+    result = Plan(cut=bool(mixed or kept or off and there.get(MAIN)))
     for item in items:
         wanted = digest(item.data)
         if there[item.path] == wanted:
@@ -213,26 +145,21 @@ def plan(device, items, image=None):
     stale = [path for path, content in there.items() if content and path.endswith(".new")]
     recorded, coming, present = _listed(device)
     ours = {*recorded, *(coming if mixed else ())}
-    hiding = _hiding(device, items)
+    hiding = own_files.sources(device, items)
     strange = [path for path, (found, own) in hiding.items() if path not in ours and found != own]
     result.remove = stale + _leftovers(items, recorded, {*present, *hiding} - {*strange})
     result.remains = _remains(device, items, recorded, coming, mixed)
     # What lay there before new files were put in force was kept before that.
     main = (MAIN, there[MAIN]) if there[MAIN] else (OFF, None if mixed else off)
     places = {MAIN: main, BOOT: (BOOT, there.get(BOOT))}
-    result.own = _own(device, result.rename, recorded, places)
-    replaced = [item.path for item in result.rename if _may_be_own(item.path)
+    result.own = own_files.of_starts(result.rename, recorded, places)
+    replaced = [item.path for item in result.rename if own_files.may_be_own(item.path)
                 and item.path not in ours and there[item.path]]  # fmt: skip
-    before = _before(items, image)
-    kinds = _kinds(device, before)
-    first = [path for path, kind in kinds.items() if kind == _FOLDER or kind and before[path]]
-    result.own += [(path, path) for path in sorted(strange + replaced + first)]
-    result.names = [MAIN, BOOT, *(path for item in items if _may_be_own(item.path)
-                                  for path in (item.path, item.path[:-4] + ".py")),
-                    *before]  # fmt: skip
+    before = own_files.hiding(device, items, image)
+    result.own += [(path, path) for path in sorted(strange + replaced + before)]
+    result.first = [(path, path) for path in sorted(own_files.in_the_way(device, items))]
     if there[MAIN] and off and not mixed:  # somebody has put another one there since a cut
-        result.earlier = _own(device, result.rename, recorded, {MAIN: (OFF, off)})
-    result.stopped = result.cut or not there[MAIN]
+        result.first += own_files.of_starts(result.rename, recorded, {MAIN: (OFF, off)})
     if image:
         result.rom = None if romfs.holds(device, image) else image
         result.hides = device.value(_EXISTS.format(path=OURS), bool)
@@ -267,30 +194,6 @@ _say((_read({RECORD!r}), _read({RECORD!r} + '.new'), _list({OURS!r}) + _list({UP
         set(map(str, each)) for each in others)  # fmt: skip
 
 
-def _may_be_own(path):
-    """Whether a compiled module lies where somebody may have put one of that name, too."""
-    return path.endswith(".mpy") and not path.startswith(OURS + "/")
-
-
-def _hiding(device, items):
-    """{path: (SHA-256 of what is on the board, that of our own source)} of the sources that would
-    hide a compiled module; whatever lies where only files of ours do is ours."""
-    modules = {item.path[:-4] + ".py": item for item in items if item.path.endswith(".mpy")}
-    return {path: (found, modules[path].source if _may_be_own(modules[path].path) else found)
-            for path, found in hashes(device, modules).items() if found}  # fmt: skip
-
-
-def _before(items, image):
-    """{path: whether a file counts, too} of what MicroPython would find before our own: a folder
-    comes before a module of that name, the root before /lib, and that before the ROMFS."""
-    folders = {posixpath.dirname(item.path) for item in items}
-    paths = {item.path[:-4]: False for item in items if _may_be_own(item.path)}
-    library = posixpath.basename(OURS)
-    places = (["/" + library] if image or OURS in folders else []) + [OURS] * bool(image)
-    paths |= {place + end: True for place in places for end in ("", ".py", ".mpy")}
-    return {path: files for path, files in paths.items() if path not in {*folders, OURS}}
-
-
 def _leftovers(items, recorded, present):
     """Files of an earlier installation, `recorded` by it, and others that are to go: `present`."""
     wanted = {item.path for item in items}
@@ -307,22 +210,11 @@ def _remains(device, items, recorded, coming, mixed):
             if there[path + ".new"] or mixed and there[path] and path not in recorded]
 
 
-def _own(device, rename, recorded, places):
-    """(Where it lies, its name) of each main.py and boot.py that is to be replaced, and that is
-    not what an installation has put there. places: {name: (where it lies, its digest)}"""
-    own = [(places[item.path][0], item.path) for item in rename if item.path in places
-           and places[item.path][1] and recorded.get(item.path) not in (
-               "", places[item.path][1][:SHORT])]  # fmt: skip
-    return [(place, name) for place, name in own
-            if device.value(_SAYS_SOMETHING.format(path=place), bool)]  # fmt: skip
-
-
 def carry_out(device, todo, progress):
-    """Do what the Plan says; returns {name: new name} of somebody's own files that were in the
+    """Do what the Plan says; returns [(name, new name)] of somebody's own files that were in the
     place of others. `progress(done, total, path)` is told the bytes as they go."""
     _check_space(device, todo)
-    for place, name in todo.earlier:
-        device.run(f"{_KEEP}\n_keep({place!r}, {name!r})")
+    own_files.keep(device, todo.first)
     with without_main(device):
         if todo.remains:  # while it is still known that they are
             device.run(f"import os\n{_REMOVE}\nfor _p in {todo.remains!r}:\n _remove(_p)")
@@ -332,8 +224,7 @@ def carry_out(device, todo, progress):
             if f"OSError: {ENOSPC}" not in error.traceback and "ENOSPC" not in error.traceback:
                 raise
             _give_up(device, todo)
-        kept = {name: device.value(f"{_KEEP}\n_say(_keep({place!r}, {name!r}))", str)
-                for place, name in _own_now(todo)}  # fmt: skip
+        own_files.keep(device, _own_now(todo))
         # Nor does boot.py, which runs without main.py, find others than its own files.
         device.run(f"import os\nopen({MIXED!r}, 'w').close()\ntry:\n os.rename({BOOT!r}, "
                    f"{BOOT_OFF!r})\nexcept OSError:\n pass")  # fmt: skip
@@ -343,9 +234,8 @@ def carry_out(device, todo, progress):
         _put_in_force(device, todo)
         allow_main(device, *(any(item.path == path for item in todo.rename)
                              for path in (MAIN, BOOT)))  # fmt: skip
-    if todo.stopped:  # a flash that was cut may have kept some, and said nothing any more
-        there = _kinds(device, [name + ".own" for name in todo.names])
-        kept = {name: name + ".own" for name in todo.names if there[name + ".own"]} | kept
+    kept = own_files.told(device)
+    device.run(f"{_REMOVE}import os\n_remove({KEPT!r})")
     return kept
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from umqtt_board import boards
 from umqtt_board.backup import half, held
 from umqtt_board.errors import BoardError
-from umqtt_board.flash import follow, install, onto_chip, region, romfs, verify
+from umqtt_board.flash import follow, install, onto_chip, own_files, region, romfs, verify
 from umqtt_board.flash.build import build
 from umqtt_board.identity import own
 from umqtt_board.ota import counters
@@ -256,11 +256,9 @@ def install_items(device, items, flat, report, progress, transfer, image=None):
         what = f"{len(todo.rename)} files to write, {todo.same} as they should be"
         progress("install", what + (", the ROMFS to write" if todo.rom else ""))
         kept = install.carry_out(device, todo, transfer)
-        for name, new in kept.items():
-            why = "the firmware has one"
-            if name not in (install.MAIN, install.BOOT, *(item.path for item in items)):
-                why = "it would hide the firmware's"
-            progress("install", f"your own {name[1:]} is kept as {new[1:]}: {why}")
+        for name, new in kept:
+            progress("install", f"your own {name[1:]} is kept as {new[1:]}: "
+                                f"{own_files.why(name, items)}")  # fmt: skip
         progress("install", "done")
     progress("settings", report.settings)
     if flat is not None:

@@ -6,7 +6,7 @@ Knows how to ask. It must not change anything on the board.
 from dataclasses import dataclass
 
 from umqtt_board.errors import BoardError
-from umqtt_board.flash import romfs
+from umqtt_board.flash import own_files, romfs
 from umqtt_board.flash.install import digest, hashes
 
 _LOAD = """
@@ -68,6 +68,12 @@ def verify(device, board, items, image=None):
     if wrong:
         raise BoardError(
             f"{', '.join(wrong)} on {device.port} is not what was installed: flash it again."
+        )
+    hiding = own_files.hiding(device, items, image)
+    if hiding:
+        raise BoardError(
+            f"{', '.join(sorted(hiding))} on {device.port} hides what was installed, or a module "
+            "of MicroPython's own: flash it again, which gives that another name."
         )
     if image and not romfs.holds(device, image):
         raise BoardError(f"The ROMFS on {device.port} is not what was installed: flash it again.")

@@ -15,6 +15,7 @@ from umqtt_board.ota import forgotten, keys
 
 RENEW_DAYS = 90
 FORGOTTEN = "forgotten"  # keys that are void, for other computers that write here, too
+_PASS = "publish and receive under its name"
 BROKER = "broker"  # folder of what the broker's computer needs, and nothing else
 
 
@@ -75,6 +76,8 @@ class Files:
               "too; several times (default: those that its certificate there has).")
 @click.option("--board", "more", multiple=True, metavar="GROUP/DEVICE",
               help="A board that was not flashed here yet; several times.")
+@click.option("--yes", is_flag=True,
+              help="A board that was forgotten may come back by --board.")
 @click.option("--broker-folder", metavar="PATH",
               help="Where the folder `broker` will lie on the broker's computer, for "
               "mosquitto.conf (default: as in the one that is there, or where it is written).")
@@ -83,7 +86,7 @@ class Files:
 @click.option("--new-authority", is_flag=True,
               help="Sign all clients anew with a new authority; the broker trusts both until you "
               "take the old one out of fleet-ca.pem.")  # fmt: skip
-def command(out, hosts, more, broker_folder, days, new_authority):
+def command(out, hosts, more, yes, broker_folder, days, new_authority):
     """Write certificates for boards, bridge and operator, and the broker's access lists.
 
     The folder `broker` is for the broker, and all that it needs. What is there and good for 90
@@ -93,6 +96,14 @@ def command(out, hosts, more, broker_folder, days, new_authority):
     if not boards and not left and not forgotten.names():
         raise BoardError("This computer has no key for any board: flash one, or name one with "
                          "--board GROUP/DEVICE.")  # fmt: skip
+    known = {record.name for record in keys.every()}
+    gone = (forgotten.names() | {line.split()[0] for line in void}) - known
+    back = sorted(gone & {access.user(*each) for each in boards})
+    if back and not yes:
+        raise BoardError(f"Nothing was written. --board {back[0]}: it was forgotten (`umqtt-board "
+                         f"keys forget`), and whoever has its old certificate would {_PASS}. If "
+                         "it is to come back, another name for it is safe; --yes brings this one "
+                         "back.")  # fmt: skip
     if any(ord(c) < 32 for c in broker_folder or ""):
         raise BoardError(f"--broker-folder {broker_folder!r}: expected a path in one line.")
     keys.first_use(lambda text: click.echo(f"  {text}"))
@@ -100,7 +111,16 @@ def command(out, hosts, more, broker_folder, days, new_authority):
         files = _write(out, boards, hosts, broker_folder, days, new_authority)
         if void:
             keys.write_names(out / FORGOTTEN, void)
+    for name in back:
+        click.echo(f"  {name} was forgotten and is in the lists again: whoever has its old "
+                   f"certificate can {_PASS}. Flash it before the next run, which leaves it out "
+                   "if this computer has no key of it by then")  # fmt: skip
     for name in files.others(boards + left):
+        if name in gone:
+            click.echo(f"  {name} was forgotten and is not in the lists: its certificate here is "
+                       "of no use any more. If it is to come back: firmware/SECURITY.md, \"A "
+                       "board is lost\"")  # fmt: skip
+            continue
         click.echo(f"  {name} has a certificate here and is not in the lists: there is no key for "
                    f"it on this computer. --board {name} has it in them")  # fmt: skip
     for each in left:

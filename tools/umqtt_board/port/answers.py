@@ -14,6 +14,8 @@ import ast
 import hashlib
 from dataclasses import dataclass
 
+from umqtt_board.port.built_in import OWN
+
 _BYTES = 6  # of a SHA-256 in a sum: no line changes an answer into one that has its sum, too
 UNLIKE = "ValueError: not what was sent"  # how the error of a board ends that got another program
 
@@ -40,6 +42,7 @@ def _say_again():
     print(_said, _sum_of(_said + str(_asked)), sep="\\t")
 if "_asked" not in globals():
     _asked = None
+{OWN}
 """
 
 
@@ -51,10 +54,12 @@ def _sum(text):
 #: Sent first, with a sum, too. A Python without SHA-256 is none that we can use: it repeats what
 #: it says, so that we can say which it is.
 BEGIN = f"""
-try:
-    from hashlib import sha256 as _sha
-except ImportError:
-    _sha = None
+_sha = None
+for _name in ("uhashlib", "hashlib"):  # MicroPython's own, whatever lies in its filesystem
+    try:
+        _sha = _sha or __import__(_name).sha256
+    except (ImportError, AttributeError):
+        pass
 _what = {_WHAT!r}
 if _sha and int.from_bytes(_sha(_what).digest()[:{_BYTES}], "big") != {_sum(_WHAT)}:
     raise {UNLIKE.replace(": ", "('")}')

@@ -60,10 +60,12 @@ _DAMAGED = (
     ". What was sent to it, or what it answered, came damaged: see to its cable, and run the same "
     "command again."
 )
-_HIDDEN = (
-    "that is no answer to what it was asked. Run `make flash`: a file on it may hide a part of "
-    "MicroPython"
+_REPLACED = (
+    ". A program on it, boot.py perhaps, has replaced a part of MicroPython: copy it to this "
+    "computer (`mpremote cp :boot.py .`) and remove it (`mpremote rm :boot.py`). Then run `make "
+    "flash`, which brings the firmware's own"
 )
+_NO_ANSWER = f"that is no answer to what it was asked{_REPLACED}"
 _FAILURES = (TransportError, CommandError, serial.SerialException, OSError, struct.error, EOFError)
 
 
@@ -310,9 +312,9 @@ class Device:
             try:
                 return answers.value(said.text, shape)
             except ValueError:
-                raise self._no_answer(said.text, _HIDDEN)
+                raise self._no_answer(said.text, _NO_ANSWER)
         if said.copied:
-            raise self._no_answer(said.text, _HIDDEN)
+            raise self._no_answer(said.text, _NO_ANSWER)
         if said.summed:
             raise BoardError(self._failed("") + _DAMAGED)
         raise self._no_answer(said.text, "a program on it prints in between")
@@ -394,8 +396,7 @@ class Device:
             try:
                 data += base64.b64decode(piece, validate=True)
             except ValueError:
-                raise self._no_answer(piece, "that is no part of a file. Run `make flash`: a file "
-                                      "on it may hide a part of MicroPython")  # fmt: skip
+                raise self._no_answer(piece, f"that is no part of a file{_REPLACED}")
             if len(data) > most:
                 self._lost = True
                 raise self._without_end("gives a file")
