@@ -56,6 +56,7 @@ def _keep(path, name):
     os.rename(path, to)
 """
 
+
 def keep(device, pairs):
     """Rename somebody's own files. pairs: (where it lies, what somebody calls it)"""
     for place, name in pairs:
@@ -67,7 +68,8 @@ def told(device):
     text = (device.read_file(KEPT) or b"").decode(errors="replace")
     try:
         noted = dict.fromkeys((str(name), str(to)) for name, to in ast.literal_eval(f"[{text}]"))
-    except (ValueError, TypeError, SyntaxError):
+    # A board may say anything.
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         noted = ()
     there = kinds(device, [to for _, to in noted])  # none, if it was cut in between
     return [(name, to) for name, to in noted if there[to]]
