@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from pipeline_kit import NOON, fill
 from pipeline_tables import ingest, story
 from umqtt_pipeline.gold import build
+from umqtt_pipeline.tables import verifying
 from umqtt_pipeline.tables.intents import NONE, Intents
 from umqtt_pipeline.tables.statistics import LONGEST, Statistics, ends_of
 from umqtt_pipeline.tables.store import Tables, written
@@ -81,6 +82,9 @@ def test_duckdb_finds_times_booleans_and_nulls(root):
     ([1e300, -5e-324], -9.88131291682494e-324, 1.00000000000001e300, 0),
     (["b", "ä"], "b", "ä", 0), (["x" * 300, "y" * 300], "x" * LONGEST,
                                 "y" * LONGEST + "\U0010ffff", 0),
+    (["a", "\U0010ffff" * 210], "a", "\U0010ffff" * 210, 0),
+    (["a" * 199 + "\U0010ffff" * 9 + "bc"], "a" * 199 + "\U0010ffff",
+     "a" * 199 + "\U0010ffff" * 10, 0),
     ([datetime.date(2026, 1, 2), datetime.date(2025, 1, 1)], "2025-01-01", "2026-01-02", 0),
     ([datetime.datetime(2026, 1, 1, 0, 0, 0, 1, UTC), datetime.datetime(2026, 1, 1, tzinfo=UTC)],
      "2026-01-01T00:00:00.000Z", "2026-01-01T00:00:00.001Z", 0),
@@ -109,6 +113,18 @@ def test_what_delta_reads_of_a_log_is_what_was_written(root):
         for file in Tables(root, {}).files(name):
             path = root / name / file.path
             assert file.told == Statistics.of(pq.ParquetFile(path).read()), path
+
+
+@pytest.mark.parametrize("text", ["\U0001f321", "\U00020000", "\U0010ffff" * 210, "\0\n\"\\"])
+def test_no_letter_is_read_as_another_one(tmp_path, text):
+    rows = pa.table({"x": [text, text + "z"]})
+    held = Tables(tmp_path, {"t": {"x": "string"}})
+    held.replace("t", [written(held.storage, "t", 0, None, rows)])
+    (found,) = held.files("t")
+    assert found.told == Statistics.of(rows)
+    whole = DeltaTable(str(tmp_path / "t")).to_pyarrow_dataset()
+    assert whole.to_table(filter=ds.field("x") >= text).num_rows == 2
+    assert verifying.damaged(str(tmp_path), "t") is None
 
 
 def test_an_intent_keeps_each_float_as_it_is(tmp_path):

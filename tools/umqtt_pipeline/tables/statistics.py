@@ -89,8 +89,10 @@ def ends_of(low, high):
     if isinstance(low, datetime.date):
         return low.isoformat(), high.isoformat()
     if isinstance(low, str):
-        cut = high[:LONGEST] + _LAST if len(high) > LONGEST else high
-        return low[:LONGEST], cut
+        cut = LONGEST
+        while high[cut : cut + 1] == _LAST:  # the same letter would stand before it
+            cut += 1
+        return low[:LONGEST], high[:cut] + _LAST if len(high) > cut else high
     if isinstance(low, float):
         return _short(low, ROUND_FLOOR, -math.inf), _short(high, ROUND_CEILING, math.inf)
     return low, high

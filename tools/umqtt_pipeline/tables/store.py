@@ -82,8 +82,9 @@ class File:
         return self.told.in_log(self.rows)
 
     def added(self, change):
+        # delta-rs reads letters from U+20000 on as others if they are escaped.
         return AddAction(self.path, self.size, self.partition, _now_ms(), change,
-                         json.dumps(self.statistics))  # fmt: skip
+                         json.dumps(self.statistics, ensure_ascii=False))
 
     def removed(self, change):
         return RemoveAction(self.path, change, _now_ms(), self.size, self.partition)
