@@ -148,7 +148,7 @@ def fragmented(packet, size):
         yield head[:2] + struct.pack(">H", 20 + len(part)) + head[4:6] + mark + head[8:] + part
 
 
-@pytest.mark.parametrize("order", ["as sent", "shuffled", "one lost"])
+@pytest.mark.parametrize("order", ["as sent", "shuffled", "one lost", "one twice", "all twice"])
 def test_fragments_are_put_together(order, tmp_path):
     made = kit.Talk().open().client(kit.connect()).broker(kit.connack())
     made.client(kit.publish("long", random.Random(1).randbytes(900), 1, 5)).broker(kit.ack(4, 5))
@@ -158,6 +158,9 @@ def test_fragments_are_put_together(order, tmp_path):
         pieces = list(fragmented(packet, 200)) if k == 5 else [packet]
         if len(pieces) > 1 and order == "shuffled":
             random.Random(2).shuffle(pieces)
+        if len(pieces) > 1 and "twice" in order:  # as a mirror port gives them
+            pieces = [p for j, p in enumerate(pieces[:-1]) for _ in range(
+                1 + (j == 2 or order == "all twice"))] + pieces[-1:]  # fmt: skip
         frames += [(ns + j * 1000, kit.ethernet(p)) for j, p in enumerate(pieces)]
     if order == "one lost":
         del frames[7]
@@ -168,7 +171,8 @@ def test_fragments_are_put_together(order, tmp_path):
         assert topics == [("next", 11)]
         assert {"fragment", "loss"} <= {p["problem"] for p in found["problems"]}
     else:
-        assert topics == [("long", 10), ("next", 12)] and found["problems"] == []
+        more = {"one twice": 1, "all twice": 4}.get(order, 0)
+        assert topics == [("long", 10 + more), ("next", 12 + more)] and found["problems"] == []
         assert [f["outcome"] for f in found["flows"]] == ["acknowledged"] * 2
 
 

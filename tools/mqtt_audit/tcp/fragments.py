@@ -52,6 +52,8 @@ class Fragments:
         key = (data[ip + 12 : ip + 20].tobytes(), ident)
         at = (mark & 0x1FFF) * 8
         parts = self._waiting.get(key, {})
+        if at in parts and _is_copy(data, ip + head, total - head, time, parts[at]):
+            return None
         if at in parts or any(abs(time - part[4]) > LIFE for part in parts.values()):
             self._lost += [part[2:5] for part in self._waiting.pop(key).values()]  # of another one
         parts = self._waiting.setdefault(key, {})
@@ -66,6 +68,13 @@ class Fragments:
             return None
         del self._waiting[key]
         return _segments(data, key[0], whole, frame, time)
+
+
+def _is_copy(data, place, length, time, part):
+    """Whether a fragment is another one once more, as a mirror port gives it twice."""
+    there, size, *_, before, _last = part
+    return size == length and abs(time - before) <= LIFE and np.array_equal(
+        data[place : place + length], data[there : there + size])  # fmt: skip
 
 
 def _in_line(parts):
