@@ -4,7 +4,9 @@ Knows: pipeline_tables, deltalake's and DuckDB's readers. Must not know: how sta
 """
 
 import datetime
+import math
 import random
+import sys
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -80,6 +82,8 @@ def test_duckdb_finds_times_booleans_and_nulls(root):
     ([1, None, -3], -3, 1, 1), ([True, False], False, True, 0), ([None, 2.5], 2.5, 2.5, 1),
     ([0.1 + 0.2, -2 / 3], -0.666666666666667, 0.300000000000001, 0),
     ([1e300, -5e-324], -9.88131291682494e-324, 1.00000000000001e300, 0),
+    ([sys.float_info.max, -sys.float_info.max], -sys.float_info.max, sys.float_info.max, 0),
+    ([math.nextafter(sys.float_info.max, 0)], 1.79769313486231e308, sys.float_info.max, 0),
     (["b", "ä"], "b", "ä", 0), (["x" * 300, "y" * 300], "x" * LONGEST,
                                 "y" * LONGEST + "\U0010ffff", 0),
     (["a", "\U0010ffff" * 210], "a", "\U0010ffff" * 210, 0),
@@ -124,6 +128,19 @@ def test_no_letter_is_read_as_another_one(tmp_path, text):
     assert found.told == Statistics.of(rows)
     whole = DeltaTable(str(tmp_path / "t")).to_pyarrow_dataset()
     assert whole.to_table(filter=ds.field("x") >= text).num_rows == 2
+    assert verifying.damaged(str(tmp_path), "t") is None
+
+
+def test_the_largest_floats_are_found_and_no_file_of_them_is_damaged(tmp_path):
+    most = sys.float_info.max
+    rows = pa.table({"x": [most, -most, 1.0]})
+    held = Tables(tmp_path, {"t": {"x": "double"}})
+    held.replace("t", [written(held.storage, "t", 0, None, rows)])
+    for commit in (tmp_path / "t" / "_delta_log").glob("*.json"):
+        assert "Infinity" not in commit.read_text()
+    whole = DeltaTable(str(tmp_path / "t")).to_pyarrow_dataset()
+    for asks in (ds.field("x") >= most, ds.field("x") <= -most, ds.field("x") == 1):
+        assert whole.to_table(filter=asks).num_rows == 1
     assert verifying.damaged(str(tmp_path), "t") is None
 
 

@@ -9,6 +9,7 @@ no row and leaves the file out.
 
 import datetime
 import math
+import sys
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
@@ -42,9 +43,10 @@ class Statistics:
             held = rows[at.name]
             made.nulls[at.name] = held.null_count
             ends = pc.min_max(held).as_py()
-            if ends["min"] is not None and not (
-                    isinstance(ends["min"], float) and not math.isfinite(sum(ends.values()))):
-                made.least[at.name], made.greatest[at.name] = ends_of(ends["min"], ends["max"])
+            if ends["min"] is None or at.type == pa.float64() and not all(
+                    map(math.isfinite, ends.values())):  # JSON has no other floats
+                continue
+            made.least[at.name], made.greatest[at.name] = ends_of(ends["min"], ends["max"])
         return made
 
     @classmethod
@@ -99,12 +101,16 @@ def ends_of(low, high):
 
 
 def _short(value, rounding, to):
-    """A float with few digits, which is this one or lies beyond it."""
+    """A float with few digits, which is this one or lies beyond it; the largest one that there is
+    stays as it is, as JSON has no infinity."""
     said = Decimal(repr(value))
     if len(said.as_tuple().digits) <= _DIGITS and abs(said.adjusted()) < _POWERS:
         return value
-    beyond = Decimal(math.nextafter(value, to))
-    return float(Context(prec=_DIGITS, rounding=rounding).create_decimal(beyond))
+    beyond = math.nextafter(value, to)
+    if not math.isfinite(beyond):
+        return value
+    made = float(Context(prec=_DIGITS, rounding=rounding).create_decimal(Decimal(beyond)))
+    return made if math.isfinite(made) else math.copysign(sys.float_info.max, made)
 
 
 def _time(value):
