@@ -133,14 +133,16 @@ def test_no_letter_is_read_as_another_one(tmp_path, text):
 
 def test_the_largest_floats_are_found_and_no_file_of_them_is_damaged(tmp_path):
     most = sys.float_info.max
-    rows = pa.table({"x": [most, -most, 1.0]})
-    held = Tables(tmp_path, {"t": {"x": "double"}})
+    rows = pa.table({"x": [most, -most, 1.0], "y": [21.5, math.inf, -math.inf], "z": [1e308] * 3})
+    held = Tables(tmp_path, {"t": dict.fromkeys("xyz", "double")})
     held.replace("t", [written(held.storage, "t", 0, None, rows)])
     for commit in (tmp_path / "t" / "_delta_log").glob("*.json"):
         assert "Infinity" not in commit.read_text()
     whole = DeltaTable(str(tmp_path / "t")).to_pyarrow_dataset()
     for asks in (ds.field("x") >= most, ds.field("x") <= -most, ds.field("x") == 1):
         assert whole.to_table(filter=asks).num_rows == 1
+    assert whole.to_table(filter=ds.field("y") > 20).num_rows == 2
+    assert whole.to_table(filter=ds.field("z") > 20).num_rows == 3
     assert verifying.damaged(str(tmp_path), "t") is None
 
 

@@ -43,8 +43,7 @@ class Statistics:
             held = rows[at.name]
             made.nulls[at.name] = held.null_count
             ends = pc.min_max(held).as_py()
-            if ends["min"] is None or at.type == pa.float64() and not all(
-                    map(math.isfinite, ends.values())):  # JSON has no other floats
+            if ends["min"] is None or ends["min"] != ends["min"]:  # nulls alone, or NaN alone
                 continue
             made.least[at.name], made.greatest[at.name] = ends_of(ends["min"], ends["max"])
         return made
@@ -101,8 +100,10 @@ def ends_of(low, high):
 
 
 def _short(value, rounding, to):
-    """A float with few digits, which is this one or lies beyond it; the largest one that there is
-    stays as it is, as JSON has no infinity."""
+    """A float with few digits, which is this one or lies beyond it; but JSON has none beyond the
+    largest one."""
+    if math.isinf(value):
+        return math.copysign(sys.float_info.max, value)
     said = Decimal(repr(value))
     if len(said.as_tuple().digits) <= _DIGITS and abs(said.adjusted()) < _POWERS:
         return value
