@@ -174,7 +174,8 @@ def test_no_micropython_and_none_wanted(run, chip, monkeypatch):
     assert run("flash", "--board", "esp32", "--port", chip.port, "--firmware", "skip") == (2, (
         f"umqtt-board: The board on {chip.port} does not answer at the Python prompt. It may be "
         "just starting: try again in a moment. If it stays so, see that it has power and runs "
-        "MicroPython (boards/README.md), and press its reset button."))  # fmt: skip
+        "MicroPython (boards/README.md), and press its reset button. A program of its own that "
+        "Ctrl-C does not stop goes with `make erase` only."))  # fmt: skip
 
 
 def test_an_image_that_is_not_there(run):

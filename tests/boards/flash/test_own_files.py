@@ -41,6 +41,17 @@ def test_a_main_py_and_boot_py_of_ones_own_are_kept(
         "/boot.py.own", "/main.py.own"]  # fmt: skip
 
 
+@pytest.mark.parametrize("waits", ["import time\ntime.sleep(60)\n",
+                                   "import time\nwhile True:\n    time.sleep(0.1)\n"])
+def test_a_boot_py_that_waits_is_interrupted_and_kept(board, put, mpremote, waits):
+    """For a network, for instance, as boot.py often does."""
+    put(board, "boot.py", waits)
+    flash(board)
+    assert mpremote(board, "cat", ":boot.py.own") == waits
+    with device.Device(board.port) as opened:
+        assert opened.value("_say(1 + 1)", int) == 2
+
+
 def test_what_somebody_has_put_in_the_place_of_the_firmwares_is_kept(
     board, project, put, mpremote
 ):

@@ -69,6 +69,8 @@ _NO_ANSWER = f"that is no answer to what it was asked{_REPLACED}"
 _FAILURES = (TransportError, CommandError, serial.SerialException, OSError, struct.error, EOFError)
 
 
+_REBOOT = b"soft reboot\r\n"
+SETTLE_S = 0.3  # in which a board says what it has to say at an interrupt
 # mpremote prints what a board said when it did not understand it; our errors say it better.
 transport_serial.print = lambda *_: None
 
@@ -115,14 +117,27 @@ class _Transport(transport_serial.SerialTransport):
     def __init__(self, port, patience):
         super().__init__(port, timeout=patience)
         self.patience = patience
+        self.rebooted = False  # whether the board has said that it begins anew
         self.serial = _Line(self.serial, PAUSES * patience)
 
     def read_until(self, min_num_bytes, ending, timeout=10, data_consumer=None,
                    timeout_overall=None):  # fmt: skip
-        return super().read_until(
+        data = super().read_until(
             min_num_bytes, ending, timeout and min(timeout, self.patience), data_consumer,
             timeout_overall and min(timeout_overall, self.patience),
         )  # fmt: skip
+        self.rebooted |= data.endswith(_REBOOT)
+        return data
+
+    def enter(self, patience):
+        """The raw REPL behind a soft reset, in so many seconds. A boot.py that takes longer is
+        interrupted when that is asked for again: a further reset would only run it once more."""
+        if not self.rebooted:
+            self.enter_raw_repl(timeout_overall=patience)
+            return
+        self.enter_raw_repl(soft_reset=False, timeout_overall=patience)
+        time.sleep(SETTLE_S)  # the end of boot.py says the same as the answer to Ctrl-A
+        self.enter_raw_repl(soft_reset=False, timeout_overall=patience)
 
 
 class CannotOpen(BoardError):
@@ -210,7 +225,7 @@ class Device:
         self._lost = self._begun = False
         for attempts_left in (2, 1, 0):
             try:
-                self._transport.enter_raw_repl(timeout_overall=self.answer_s / 2)
+                self._transport.enter(self.answer_s / 2)
                 return
             except _Endless:
                 self.close()
@@ -222,7 +237,8 @@ class Device:
                         f"The board on {self.port} does not answer at the Python prompt. It may "
                         "be just starting: try again in a moment. If it stays so, see that it has "
                         "power and runs MicroPython (boards/README.md), and press its reset "
-                        "button."
+                        "button. A program of its own that Ctrl-C does not stop goes with `make "
+                        "erase` only."
                     )
             except KeyboardInterrupt:  # the board may have been stopped already
                 try:
