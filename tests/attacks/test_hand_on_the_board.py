@@ -43,6 +43,7 @@ class Name:
     def __radd__(self, other):
         return self.text
 class Os:
+    __file__ = "/on/purpose.py"  # one by accident would hide nothing from our questions
     def __getattr__(self, name):
         return getattr(os, name)
     def ilistdir(self, folder):
