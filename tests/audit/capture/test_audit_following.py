@@ -225,31 +225,6 @@ def test_damage_between_frames_is_told_and_passed_over(tmp_path):
     assert len(found["packets"]) > WHOLE * 8 // 10
 
 
-@pytest.mark.parametrize("piece", [500, 1 << 20])
-@pytest.mark.parametrize("zeros", [30, 50, 700, 4096])
-@pytest.mark.parametrize("inside", [0, 40, 100])
-def test_zeros_from_within_a_frame_to_the_end_accuse_nobody(inside, zeros, piece, tmp_path):
-    """As a power cut leaves them. What stands before them in the frame may be a whole packet, with
-    more zeros behind it, which are none."""
-    from mqtt_audit.following import Following
-
-    frames = _talks()[:60]
-    path = kit.pcap(tmp_path / "t", frames)
-    raw = path.read_bytes()
-    end = len(raw) - len(frames[-1][1]) + min(inside, len(frames[-1][1]))
-    path.write_bytes(raw[: end if inside else len(raw)] + bytes(zeros))
-    wanted, found = kit.read([path], tmp_path), {}
-    following = Following(lambda table, rows: found.setdefault(table, []).extend(rows.to_pylist()))
-    raw = path.read_bytes()
-    following.capture("t", [raw[k : k + piece] for k in range(0, len(raw), piece)])
-    following.finish()
-    for rows in (wanted, found):
-        assert not rows.get("violations")
-        told = {p["problem"] for p in rows["problems"]}
-        assert told <= {"damaged", "cut", "loss", "snapped", *["bad header"] * (inside > 0)}
-    assert len(found["packets"]) == len(wanted["packets"])
-
-
 @pytest.mark.parametrize("damage,left", [
     (lambda raw: raw[: len(raw) // 2], 0.3), (lambda raw: raw + b"no gzip", 1),
     (lambda raw: raw[: len(raw) // 2] + b"\xff" * 40 + raw[len(raw) // 2 :], 0.3)])  # fmt: skip

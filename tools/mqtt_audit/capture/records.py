@@ -69,12 +69,10 @@ def _plausible(d, p, size, big, limit, last):
 
 @kernel
 def _garbage(d, p, big, limit, last):
-    """Whether no record begins here: two of three signs, as a sound one may have one of them; or
-    zeros alone, as stand behind the end after a power cut."""
+    """Whether no record begins here: two of three signs, as a sound one may have one of them."""
     sec, part, wire = u32(d, p, big), u32(d, p + 4, big), u32(d, p + 12, big)
-    cap = u32(d, p + 8, big)
     far = last >= 0 and abs(sec - last) > FAR
-    return (part >= limit) + (wire < cap) + far > 1 or not (sec or part or cap or wire)
+    return (part >= limit) + (wire < u32(d, p + 8, big)) + far > 1
 
 
 @kernel
@@ -266,21 +264,20 @@ def _packet_block(d, p, n, kind, big, state, interfaces, problems, row):
 @entry
 def whole_records(d, size, pos, big, units, last):
     """Where the last whole record before `size` ends, from the record at pos on; pos, if there is
-    none. Behind damage it goes on at the next sound record; if that is not there yet, the record
-    in front of the damage waits, as it may have swallowed some of it."""
-    limit, before = 1_000_000_000 // units, pos
+    none. Behind damage it goes on at the next sound record."""
+    limit = 1_000_000_000 // units
     while pos + 16 <= size:
         cap = u32(d, pos + 8, big)
         if cap <= MAX_FRAME and not _garbage(d, pos, big, limit, last):
             if pos + 16 + cap > size:
                 break
-            last, before = u32(d, pos, big), pos
+            last = u32(d, pos, big)
             pos += 16 + cap
             continue
         found = _next_record(d, pos + 1, size, big, limit, last)
         if found == size:
-            return before
-        pos = before = found
+            break
+        pos = found
     return pos
 
 
