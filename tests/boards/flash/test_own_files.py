@@ -198,6 +198,27 @@ def test_a_program_that_somebody_has_switched_off_is_kept_and_told(
     assert sum(" is kept as " in text for text in said) == 2
 
 
+def _cut(*_):
+    raise BoardError("cut here")
+
+
+def told_by_flash(board, monkeypatch, cut):
+    """Flash a board, if `cut` after a flash that ended before its files came into force, and once
+    more, when there is nothing to do; what is said of files that are kept, sorted."""
+    said = []
+    if cut:
+        with monkeypatch.context() as patch, pytest.raises(BoardError, match="cut here"):
+            patch.setattr(install, "_put_in_force", _cut)
+            flash(board)
+    flash(board, progress=lambda step, text: said.append(text))
+    board.wait_for("app ran")
+    told = sorted(text for text in said if " is kept as " in text)
+    said.clear()
+    assert flash(board, progress=lambda step, text: said.append(text)).written == []
+    assert not [text for text in said if " is kept as " in text]
+    return told
+
+
 @pytest.mark.parametrize("cut", [False, True])
 def test_what_hides_a_module_or_the_library_is_kept_and_told(
     board, project, put, files_on, mpremote, monkeypatch, cut
@@ -207,14 +228,7 @@ def test_what_hides_a_module_or_the_library_is_kept_and_told(
         mpremote(board, "mkdir", folder)
     for path in ("app/mine.json", "sensors/one/__init__.py", "umqtt_min/x.py", "umqtt_min.py"):
         put(board, path, "'mine'\n")
-    said = []
-    if cut:
-        with monkeypatch.context() as patch, pytest.raises(BoardError, match="cut here"):
-            patch.setattr(install, "_put_in_force", _cut)
-            flash(board)
-    flash(board, progress=lambda step, text: said.append(text))
-    board.wait_for("app ran")
-    assert sorted(text for text in said if " is kept as " in text) == [
+    assert told_by_flash(board, monkeypatch, cut) == [
         "your own app is kept as app.own: it would hide the firmware's",
         "your own sensors/one is kept as sensors/one.own: it would hide the firmware's",
         "your own umqtt_min is kept as umqtt_min.own: it would hide the firmware's",
@@ -223,9 +237,6 @@ def test_what_hides_a_module_or_the_library_is_kept_and_told(
     for path in ("app.own/mine.json", "sensors/one.own/__init__.py", "umqtt_min.own/x.py",
                  "umqtt_min.py.own"):  # fmt: skip
         assert mpremote(board, "cat", f":{path}") == "'mine'\n"
-    said.clear()
-    assert flash(board, progress=lambda step, text: said.append(text)).written == []
-    assert not [text for text in said if " is kept as " in text]
 
 
 @pytest.mark.parametrize("cut", [False, True])
@@ -238,23 +249,14 @@ def test_a_file_in_the_place_of_a_folder_and_the_other_way_round_is_kept_and_tol
         put(board, f"{folder}/mine.txt", "mine\n")
     for file in ("sensors", "sets"):
         put(board, file, "mine\n")
-    said = []
-    if cut:
-        with monkeypatch.context() as patch, pytest.raises(BoardError, match="cut here"):
-            patch.setattr(install, "_put_in_force", _cut)
-            flash(board)
-    flash(board, progress=lambda step, text: said.append(text))
-    board.wait_for("app ran")
+    said = told_by_flash(board, monkeypatch, cut)
     ours = {"app.mpy", "boot.py", "main.py", "sensors", "sets"}
-    assert sorted(text for text in said if " is kept as " in text) == [
+    assert said == [
         f"your own {name} is kept as {name}.own: "
         + ("the firmware has one" if name in ours else "a flash needs that name")
         for name in sorted((*folders, "sensors", "sets"))]  # fmt: skip
     for path in (*(f"{folder}.own/mine.txt" for folder in folders), "sensors.own", "sets.own"):
         assert mpremote(board, "cat", f":{path}") == "mine\n"
-    said.clear()
-    assert flash(board, progress=lambda step, text: said.append(text)).written == []
-    assert not [text for text in said if " is kept as " in text]
 
 
 @pytest.mark.parametrize("path, text", [
@@ -306,7 +308,3 @@ def test_all_modules_of_micropythons_that_we_use_and_a_file_would_hide_are_known
     drivers = {"dht", "ntptime"}  # one's own does the same
     nowhere = {"typing"}  # for type checkers
     assert used - never - loaded - drivers - nowhere == {*built_in.EXTENSIBLE, *built_in.FROZEN}
-
-
-def _cut(*_):
-    raise BoardError("cut here")

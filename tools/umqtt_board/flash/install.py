@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import own_files, romfs
 from umqtt_board.flash.build import Item
-from umqtt_board.flash.own_files import SHORT
 from umqtt_board.flash.there import (
     BOOT,
     BOOT_OFF,
@@ -29,6 +28,7 @@ from umqtt_board.flash.there import (
     OFF,
     OURS,
     RECORD,
+    SHORT,
     UPDATES,
     hashes,
 )  # fmt: skip

@@ -18,6 +18,7 @@ from umqtt_board.flash.there import (
     OFF,
     OURS,
     RECORD,
+    SHORT,
     UPDATES,
     hashes,
     kinds,
@@ -27,7 +28,6 @@ from umqtt_board.port import built_in
 _PASSING = (OFF, BOOT_OFF, MIXED, KEPT)  # files that are there while a flash goes on
 _HIDES_ITS_OWN = {f"/{name}{end}" for name in (*built_in.EXTENSIBLE, *built_in.FROZEN)
                   for end in ("", ".py", ".mpy")}  # fmt: skip
-SHORT = 16  # letters of a digest in the record of what was installed
 #: The boot.py that MicroPython makes on an esp32; with other comments it is somebody's own.
 _STOCK = b"""\
 # This file is executed on every boot (including wake-boot from deepsleep)

@@ -12,6 +12,7 @@ MIXED = "/flash.half"
 #: The names that a flash has given to somebody's own files, until it has said so.
 KEPT = "/flash.kept"
 RECORD = "/installed.json"  # what we put on the board, so that an update can take it away again
+SHORT = 16  # letters of a digest in it
 OURS = "/lib/umqtt_min"  # a folder in which nobody else keeps files
 UPDATES = "/sets"  # which set from over the air is in force: none is after a flash
 FOLDER = 0x4000  # what kinds() says of one

@@ -107,10 +107,8 @@ def _short(value, rounding, to):
     said = Decimal(repr(value))
     if len(said.as_tuple().digits) <= _DIGITS and abs(said.adjusted()) < _POWERS:
         return value
-    beyond = math.nextafter(value, to)
-    if not math.isfinite(beyond):
-        return value
-    made = float(Context(prec=_DIGITS, rounding=rounding).create_decimal(Decimal(beyond)))
+    beyond = Decimal(math.nextafter(value, to))
+    made = float(Context(prec=_DIGITS, rounding=rounding).create_decimal(beyond))
     return made if math.isfinite(made) else math.copysign(sys.float_info.max, made)
 
 
