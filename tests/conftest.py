@@ -27,10 +27,11 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("patient")
 
-# Rooms with files that take minutes (Spark, whole demonstrations, boards, every order of events)
-# come first, so that no worker is left alone with one of them at the end.
-LONG = [HERE / name for name in ("pipeline", "demo", "audit", "explore", "attacks", "firmware",
-                                 "boards")]  # fmt: skip
+# Rooms with files that take minutes come first, so that no worker is left alone with one of them
+# at the end. Spark and the compiled audit use every core; demonstrations and boards mostly wait.
+# A file of one kind beside a file of the other is done sooner than one kind after the other.
+BUSY = [HERE / name for name in ("explore", "pipeline", "audit")]
+WAITING = [HERE / name for name in ("demo", "attacks", "firmware", "boards")]
 
 
 def pytest_addoption(parser):
@@ -38,15 +39,30 @@ def pytest_addoption(parser):
                      help="also the tests that take minutes and widen another one")
 
 
+def _woven(items):
+    """The tests of long rooms, their files spread evenly among each other, then all others.
+
+    Within a room, and within a file, the order stays.
+    """
+    kinds = [[], [], []]
+    for rooms, kind in zip((BUSY, WAITING), kinds):
+        for room in rooms:
+            kind += dict.fromkeys(item.path for item in items if room in item.path.parents)
+    kinds[2] += dict.fromkeys(item.path for item in items)
+    place = {}
+    for kind, files in enumerate(kinds):
+        for number, path in enumerate(files):
+            place.setdefault(path, (kind == 2, number / len(files)))
+    return sorted(items, key=lambda item: place[item.path])
+
+
 def pytest_collection_modifyitems(config, items):
-    """Order the rooms; within them all stays as it is. Campaigns are for who asks for them."""
+    """Order the rooms. Campaigns are for who asks for them."""
     if not config.getoption("--campaigns"):
         left = [item for item in items if item.get_closest_marker("campaign")]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in set(left)]
-    place = {item: next((i for i, room in enumerate(LONG) if room in item.path.parents), len(LONG))
-             for item in items}  # fmt: skip
-    items.sort(key=place.get)
+    items[:] = _woven(items)
 
 
 @pytest.fixture(autouse=True, scope="session")
