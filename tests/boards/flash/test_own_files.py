@@ -243,7 +243,8 @@ def test_what_hides_a_module_or_the_library_is_kept_and_told(
 def test_a_file_in_the_place_of_a_folder_and_the_other_way_round_is_kept_and_told(
     board, project, put, mpremote, monkeypatch, cut
 ):
-    folders = ("app.mpy", "big.mpy.new", "boot.py", "flash.half", "main.py", "main.py.off")
+    folders = ("app.mpy", "big.mpy.new", "boot.py", "flash.half", "flash.kept", "main.py",
+               "main.py.off")  # fmt: skip
     for folder in folders:
         mpremote(board, "mkdir", f":{folder}")
         put(board, f"{folder}/mine.txt", "mine\n")
@@ -257,6 +258,23 @@ def test_a_file_in_the_place_of_a_folder_and_the_other_way_round_is_kept_and_tol
         for name in sorted((*folders, "sensors", "sets"))]  # fmt: skip
     for path in (*(f"{folder}.own/mine.txt" for folder in folders), "sensors.own", "sets.own"):
         assert mpremote(board, "cat", f":{path}") == "mine\n"
+
+
+@pytest.mark.parametrize("notes", [
+    "[[[[", "('/big.py','/big.py.own'),('/main", "('/main.py','/notes.txt'),", "{},", "mine\n"])
+def test_notes_of_renamed_files_that_are_damaged_are_told(board, project, put, files_on, notes):
+    """With all names that the files may have now: no pair that no flash has made is believed."""
+    said = []
+    put(board, "main.py", "print('mine')\n")
+    put(board, "notes.txt", "mine\n")
+    put(board, "big.py.own", "of another time\n")
+    put(board, "flash.kept", notes)
+    flash(board, progress=lambda step, text: said.append(text))
+    assert ("the note of which files of your own were renamed is damaged; the board has: "
+            "/big.py.own, /main.py.own") in said  # fmt: skip
+    assert not [text for text in said if "notes.txt" in text]
+    assert {"/main.py.own", "/notes.txt", "/big.py.own"} < {*files_on(board)}
+    assert flash(board, progress=lambda step, text: said.append(text)).written == []
 
 
 @pytest.mark.parametrize("path, text", [

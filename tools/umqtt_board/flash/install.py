@@ -157,7 +157,9 @@ def plan(device, items, image=None):
                 and item.path not in ours and there[item.path]]  # fmt: skip
     before = own_files.hiding(device, items, image)
     result.own += [(path, path) for path in sorted(strange + replaced + before)]
-    result.first = [(path, path) for path in sorted(own_files.in_the_way(device, items))]
+    # What is in the place of the notes of this, first of all.
+    result.first = [(path, path) for path in sorted(own_files.in_the_way(device, items),
+                                                    key=lambda path: (path != KEPT, path))]
     if there[MAIN] and off and not mixed:  # somebody has put another one there since a cut
         result.first += own_files.of_starts(result.rename, recorded, {MAIN: (OFF, off)})
     if image:
@@ -211,8 +213,8 @@ def _remains(device, items, recorded, coming, mixed):
 
 
 def carry_out(device, todo, progress):
-    """Do what the Plan says; returns [(name, new name)] of somebody's own files that were in the
-    place of others. `progress(done, total, path)` is told the bytes as they go."""
+    """Do what the Plan says; returns what own_files.told() says of somebody's own files that were
+    in the place of others. `progress(done, total, path)` is told the bytes as they go."""
     _check_space(device, todo)
     own_files.keep(device, todo.first)
     with without_main(device):

@@ -7,6 +7,7 @@ Knows names and where MicroPython looks for a module. It must not know when they
 import ast
 import hashlib
 import posixpath
+import re
 
 from umqtt_board.flash.there import (
     BOOT,
@@ -51,9 +52,21 @@ def _keep(path, name):
             break
         n += 1
         to = "%s.own%d" % (name, n)
+    if path == {KEPT!r}:
+        os.rename(path, to)
     with open({KEPT!r}, "a") as f:
         f.write(repr((name, to)) + ",")
-    os.rename(path, to)
+    if path != {KEPT!r}:
+        os.rename(path, to)
+"""
+_NAMED_SO = """
+import os
+def _named_so(folder):
+    try:
+        return [folder + "/" + e[0] for e in os.ilistdir(folder or "/") if ".own" in e[0]]
+    except OSError:
+        return []
+_say(_named_so("") + _named_so("/lib"))
 """
 
 
@@ -64,15 +77,27 @@ def keep(device, pairs):
 
 
 def told(device):
-    """[(name, new name)] of all files that were renamed, by a flash that was cut, too."""
+    """([(name, new name)] of all files that were renamed, by a flash that was cut, too; None, or
+    what has such names, if the notes of that are damaged)"""
     text = (device.read_file(KEPT) or b"").decode(errors="replace")
-    try:
-        noted = dict.fromkeys((str(name), str(to)) for name, to in ast.literal_eval(f"[{text}]"))
-    # A board may say anything.
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        noted = ()
+    noted, damaged = {}, False
+    for note in filter(None, text.split("),")):
+        try:
+            name, to = ast.literal_eval(note + ")")
+            damaged |= not _is_kept_as(name, to)
+            noted |= {(name, to): None} if _is_kept_as(name, to) else {}
+        # A board may say anything.
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            damaged = True
     there = kinds(device, [to for _, to in noted])  # none, if it was cut in between
-    return [(name, to) for name, to in noted if there[to]]
+    named = sorted(device.value(_NAMED_SO, [str])) if damaged else None
+    return [(name, to) for name, to in noted if there[to]], named
+
+
+def _is_kept_as(name, to):
+    """Whether _KEEP may have given somebody's file this name."""
+    return isinstance(name, str) and isinstance(to, str) and re.fullmatch(
+        re.escape(name) + r"\.own\d*", to) is not None  # fmt: skip
 
 
 def may_be_own(path):

@@ -255,10 +255,13 @@ def install_items(device, items, flat, report, progress, transfer, image=None):
     else:
         what = f"{len(todo.rename)} files to write, {todo.same} as they should be"
         progress("install", what + (", the ROMFS to write" if todo.rom else ""))
-        kept = install.carry_out(device, todo, transfer)
+        kept, named = install.carry_out(device, todo, transfer)
         for name, new in kept:
             progress("install", f"your own {name[1:]} is kept as {new[1:]}: "
                                 f"{own_files.why(name, items)}")  # fmt: skip
+        if named is not None:
+            progress("install", "the note of which files of your own were renamed is damaged; the "
+                                f"board has: {', '.join(named) or 'no name with .own in it'}")
         progress("install", "done")
     progress("settings", report.settings)
     if flat is not None:
