@@ -17,7 +17,10 @@ from deltalake.exceptions import DeltaError
 from pipeline_kit import PROGRAM, fill, publish, run, senml, spawn, wait_for
 from umqtt_pipeline import commands, options
 from umqtt_pipeline.commands.group import Commands, writable
+from umqtt_pipeline.ingest.ledger import ready
+from umqtt_pipeline.spool import consumers
 from umqtt_pipeline.spool.files import SpoolError
+from umqtt_pipeline.tables.storage import place
 from umqtt_runtime import failures
 
 
@@ -112,6 +115,20 @@ def test_an_argument_that_cannot_be(tmp_path, monkeypatch, command, words):
     done = CliRunner().invoke(commands.main, command)
     assert done.exit_code == 2 and words in done.output, done.output
     assert not list(tmp_path.iterdir()) and "secret" not in done.output
+
+
+def test_a_refused_ingest_makes_no_tables(tmp_path, monkeypatch):
+    """The spool's reader works for others."""
+    monkeypatch.chdir(tmp_path)
+    fill(tmp_path / "spool", [publish(senml(1))])
+    (tmp_path / "second").mkdir()
+    ready("first")
+    consumers.claim(tmp_path / "spool", "ingest", place("first"), lambda _: True)
+    for name in ("second", "third"):
+        done = CliRunner().invoke(
+            commands.main, ["ingest", "--spool", "spool", "--tables", name, "--once"])
+        assert done.exit_code == 2 and "choose another name with --consumer" in done.output
+        assert not list(tmp_path.glob(f"{name}/[a-z]*"))
 
 
 @pytest.mark.parametrize("text,meant", [

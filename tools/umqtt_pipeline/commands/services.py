@@ -151,6 +151,7 @@ def _wait_for_spool(folders, once):
 def ingest(stop, spool, kafka, nats, tables, work, once, interval, max_rows, max_bytes, consumer,
            compact_files, skip_damaged, decoders, keys, memory, conf):  # fmt: skip
     """Spool to bronze, silver, clock, duplicates and quarantine; may be killed at any time."""
+    _one_source(spool, kafka, nats)
     # Before what takes seconds to load.
     logging.getLogger("umqtt.ingest").info("from %s into %s", spool or nats or "Kafka", tables)
     import pyspark
@@ -164,7 +165,6 @@ def ingest(stop, spool, kafka, nats, tables, work, once, interval, max_rows, max
 
     if not consumers.NAME.fullmatch(consumer):
         raise Problem(f"--consumer {consumer!r}: letters, digits, - and _ only")
-    _one_source(spool, kafka, nats)
     if kafka and is_object_store(tables):
         raise Problem("--kafka: with tables in an object store there is no folder for Spark's "
                       "checkpoint; name a folder of tables")  # fmt: skip
@@ -180,6 +180,8 @@ def ingest(stop, spool, kafka, nats, tables, work, once, interval, max_rows, max
     try:
         lock = Lock(tables, wait=REPLAY_S)
         are_there(tables)
+        for folder in spools:  # before tables are made that nobody wants
+            consumers.check(folder, consumer, place(tables), are_there)
         ready(tables)
         for folder in spools:
             consumers.claim(folder, consumer, place(tables), are_there)

@@ -270,21 +270,25 @@ def _sync(file):
     sync_folder(file.parent)
 
 
-def claim(folder, name, tables, there):
-    """Reader `name` of the spool in `folder` works for these tables.
+def check(folder, name, tables, there):
+    """Raises SpoolError if reader `name` of the spool in `folder` works for other tables that are
+    still there: what one of the two is done with would be deleted before the other has read it.
 
     tables  their place, in one form only;   there: function of a place: whether tables are there
-
-    Raises SpoolError if it works for others that are still there: what one of the two is done with
-    would be deleted before the other has read it.
     """
     path = _path(folder, name)
-    held = _held(path)
-    other = held.get("tables", tables)
+    other = _held(path).get("tables", tables)
     if other != tables and there(other):
         raise SpoolError(f"{folder}: the reader {name!r} works for the tables in {other}. If you "
                          f"have given these up, delete {path}; otherwise choose another name with "
                          "--consumer")  # fmt: skip
-    if other != tables or "tables" not in held:
+
+
+def claim(folder, name, tables, there):
+    """Reader `name` of the spool in `folder` works for these tables. Arguments and what is raised
+    are those of check()."""
+    check(folder, name, tables, there)
+    held = _held(_path(folder, name))
+    if held.get("tables") != tables:
         known = {"committed": held["committed"]} if "committed" in held else {}
         register(folder, name, held.get("position", 0), **known, tables=tables)
