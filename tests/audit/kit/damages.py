@@ -83,7 +83,7 @@ FRAMES = [drop, drop_a_run, begin_late, end_early, twice, out_of_order, one_side
 
 
 def cut_short(raw, choice):
-    return raw[: choice.randrange(100, len(raw))]
+    return raw[: choice.randrange(min(100, len(raw) - 1), len(raw))]
 
 
 FILES = [lambda raw, _: raw, cut_short]

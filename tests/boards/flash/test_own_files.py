@@ -96,7 +96,8 @@ def test_modules_of_ones_own_with_a_name_of_the_firmwares_are_kept_and_told(
         "/app.mpy.own", "/app.py.own", "/sensors/one.py.own"]  # fmt: skip
 
 
-@pytest.mark.parametrize("part, of", [("aside", 0.5), ("force", 0.1), ("force", 0.7)])
+@pytest.mark.parametrize("part, of", [("force", 0.1), *(
+    pytest.param(*each, marks=pytest.mark.campaign) for each in (("aside", 0.5), ("force", 0.7)))])
 def test_after_a_cut_the_copies_are_named_as_they_are(
     make_board, project, put, mpremote, part, of
 ):
@@ -120,7 +121,8 @@ def test_after_a_cut_the_copies_are_named_as_they_are(
 
 
 # Of the work of writing aside, and of putting in force.
-@pytest.mark.parametrize("part, of", [("aside", 0.5), ("force", 0.3), ("force", 0.7)])
+@pytest.mark.parametrize("part, of", [("force", 0.3), *(
+    pytest.param(*each, marks=pytest.mark.campaign) for each in (("aside", 0.5), ("force", 0.7)))])
 def test_a_cut_loses_no_module_of_ones_own(
     make_board, project, put, files_on, mpremote, part, of
 ):

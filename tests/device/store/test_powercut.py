@@ -24,11 +24,11 @@ def sample(index, seed, steps):
 
 
 def test_cuts_any_byte():
-    sample(0, 1, 60)
+    sample(0, 1, 30)
 
 
 def test_cuts_any_byte_held():
-    sample(1, 2, 50)
+    sample(1, 2, 25)
 
 
 def test_cuts_any_byte_dropping_the_oldest():
@@ -44,7 +44,7 @@ def test_cuts_pages_of_256_held_dropping():
 
 
 def test_cuts_pages_of_16_programmed_once():
-    sample(5, 6, 40)
+    sample(5, 6, 20)
 
 
 def test_cuts_pages_of_256_programmed_once():
@@ -52,7 +52,7 @@ def test_cuts_pages_of_256_programmed_once():
 
 
 def test_cuts_encrypted():
-    sample(7, 8, 30)
+    sample(7, 8, 15)
 
 
 def test_cuts_encrypted_dropping_the_oldest():
