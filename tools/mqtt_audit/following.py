@@ -55,9 +55,10 @@ class Following:
         self._number = 0
         self._last = None  # connections that end with the captures, which may be doubted
 
-    def capture(self, name, pieces):
-        """One capture, called `name`; pieces: its bytes, as an iterable. Raises NotACapture."""
-        incoming = Incoming(name)
+    def capture(self, name, pieces, at_once=False):
+        """One capture, called `name`; pieces: its bytes, as an iterable; at_once: see Incoming.
+        Raises NotACapture."""
+        incoming = Incoming(name, at_once)
         self._number += 1
         self._ends, self._noted = Endpoints(), 0
         self._pairs, self._openings = np.zeros(0, np.int64), {}

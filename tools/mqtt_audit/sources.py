@@ -9,6 +9,7 @@ import os
 import re
 import select
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -226,7 +227,8 @@ def _read(following, path, stop):
     try:
         if path == INPUT:
             handle = sys.stdin.fileno()
-            following.capture(NAME, _until_told(stop, handle) if stop else _pieces(handle))
+            following.capture(NAME, _until_told(stop, handle) if stop else _pieces(handle),
+                              not stat.S_ISREG(os.fstat(handle).st_mode))  # fmt: skip
             return True
         with open(path, "rb") as source:
             following.capture(shown(path), _pieces(source.fileno()))
@@ -266,7 +268,7 @@ def live(stop, interface, wanted, sink, ports):
         try:
             following.capture(interface, _from_first(
                 _pieces(dumpcap.stdout.fileno()),
-                lambda: log.info("following %s; Ctrl-C ends it", interface)))  # fmt: skip
+                lambda: log.info("following %s; Ctrl-C ends it", interface)), True)  # fmt: skip
         except NotACapture:  # it ended before its first byte
             began = False
         finally:

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 import numpy as np
 
 from .capture.files import content
-from .capture.records import pcap, pcapng
+from .capture.records import STATE, pcap, pcapng
 from .compiled import jit, kept
 from .compiled.layout import FRAME, PROBLEM
 from .decoder import Decoder
@@ -66,8 +66,8 @@ def warm():
     with _Said(), nullcontext() if kept.compiled() else kept.alone(_wait):
         data, frames = content(os.devnull), np.zeros(0, FRAME)
         problems = np.zeros(0, PROBLEM)
-        pcap(data, 0, np.zeros(10, np.int64), frames, problems)
-        pcapng(data, 0, np.zeros(10, np.int64), np.zeros((1, 4), np.int64), frames, problems)
+        pcap(data, 0, np.zeros(STATE, np.int64), frames, problems)
+        pcapng(data, 0, np.zeros(STATE, np.int64), np.zeros((1, 4), np.int64), frames, problems)
         rows = Endpoints().segments(data, 1, frames)
         decoder = Decoder(lambda *_: None, (), set(), [(0, 0)])
         decoder.warm(rows)

@@ -146,7 +146,7 @@ def split(number, path, name, buckets, scratch, out, place=0, part=None):
             "steps": clocks.steps_of(ends.pauses.doubted),
             "bytes": len(capture.data), "headers": ends.problems,
             "unread": ends.unread,
-            "brokers": _brokers(ends.keys)}  # fmt: skip
+            "asked": _ends(ends.keys, 1), "shown": _ends(ends.keys, 5)}
 
 
 def whole(parts):
@@ -163,6 +163,9 @@ def whole(parts):
     rows["count"] = np.bincount(place, headers["count"], len(kinds))
     of_buckets = sum(p["of_buckets"] for p in parts)
     unread = sum((Counter(p["unread"]) for p in parts), Counter())
+    asked = {ends for p in parts for ends in p["asked"]}
+    # Of a connection that began in another part the lower port may have been the client's.
+    shown = {ends for p in parts for ends in p["shown"] if ends[::-1] not in asked}
     return {"number": parts[0]["number"], "parts": len(parts), "bytes": parts[0]["bytes"],
             "frames": sum(p["frames"] for p in parts),
             "of_buckets": of_buckets, "segments": int(of_buckets.sum()),
@@ -170,19 +173,22 @@ def whole(parts):
             "unread": dict(unread),
             "first": first[0] if first else None, "last": max(p["last"] for p in parts),
             "steps": np.concatenate([clocks.NONE, *steps]),
-            "brokers": sorted({b for p in parts for b in p["brokers"]})}  # fmt: skip
+            "brokers": sorted({broker for broker, _ in asked | shown})}
 
 
-def _brokers(keys):
-    """Endpoints that were sent a CONNECT, or whose connections are MQTT without one: [[address in
-    hex, port]]."""
+def _ends(keys, mark):
+    """The endpoints ((address in hex, port) of the broker, that of the client) of connections in
+    which the broker was sent a CONNECT (mark: 1), or that are MQTT without one (5)."""
     found = set()
-    for side, marks in (("a", (1, 5)), ("b", (2, 6))):
-        rows = keys[np.isin(keys["server"], marks)]
-        words = np.stack([rows[f"{side}{k}"] for k in range(4)], axis=1)
-        pairs = zip(words, rows[f"{side}p"].tolist())
-        found.update((w.astype(np.uint32).tobytes().hex(), p) for w, p in pairs)
+    for broker, client, server in (("a", "b", mark), ("b", "a", mark + 1)):
+        rows = keys[keys["server"] == server]
+        found.update(zip(_side(rows, broker), _side(rows, client)))
     return sorted(found)
+
+
+def _side(keys, side):
+    words = np.stack([keys[f"{side}{k}"] for k in range(4)], axis=1).astype(np.uint32)
+    return [(w.tobytes().hex(), p) for w, p in zip(words, keys[f"{side}p"].tolist())]
 
 
 def together(split, ports, scratch, buckets):

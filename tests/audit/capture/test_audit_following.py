@@ -225,6 +225,46 @@ def test_damage_between_frames_is_told_and_passed_over(tmp_path):
     assert len(found["packets"]) > WHOLE * 8 // 10
 
 
+@pytest.mark.parametrize("most", [500, 1 << 20])
+@pytest.mark.parametrize("zeros", [30, 50, 700, 4096])
+@pytest.mark.parametrize("inside", [0, 40, 100])
+def test_zeros_from_within_a_frame_to_the_end_accuse_nobody(inside, zeros, most, tmp_path):
+    """As a power cut leaves them. What stands before them in the frame may be a whole packet, with
+    more zeros behind it, which are none."""
+    frames = _talks()[:60]
+    path = kit.pcap(tmp_path / "t", frames)
+    raw = path.read_bytes()
+    end = len(raw) - len(frames[-1][1]) + min(inside, len(frames[-1][1]))
+    path.write_bytes(raw[: end if inside else len(raw)] + bytes(zeros))
+    wanted = kit.read([path], tmp_path)
+    found = _followed(path.read_bytes(), random.Random(zeros), most)
+    for rows in (wanted, found):
+        assert not rows.get("violations")
+        assert {p["problem"] for p in rows["problems"]} <= {
+            "bad header", "cut", "damaged", "loss", "snapped"}  # fmt: skip
+    _same(found, wanted)
+
+
+def test_a_damaged_file_is_read_in_pieces_as_at_once(tmp_path):
+    """What is damaged, and what of the frame in front of it is believed."""
+    choice, frames = random.Random(11), _talks()
+    sound = kit.pcap(tmp_path / "t", frames).read_bytes()
+    for kind in range(40):
+        raw, at = bytearray(sound), choice.randrange(200, len(sound) - 200)
+        if kind % 4 == 0:
+            raw[at:] = choice.randbytes(len(raw) - at)
+        elif kind % 4 == 1:
+            raw[at : at + 150] = bytes(150)
+        elif kind % 4 == 2:
+            del raw[at : at + choice.randrange(1, 90)]
+        else:
+            raw[at:] = bytes(choice.randrange(1, len(raw) - at))
+        path = tmp_path / "damaged"
+        path.write_bytes(raw)
+        found = _followed(bytes(raw), choice, (300, 3000)[kind // 4 % 2])
+        _same(found, kit.read([path], tmp_path))
+
+
 @pytest.mark.parametrize("damage,left", [
     (lambda raw: raw[: len(raw) // 2], 0.3), (lambda raw: raw + b"no gzip", 1),
     (lambda raw: raw[: len(raw) // 2] + b"\xff" * 40 + raw[len(raw) // 2 :], 0.3)])  # fmt: skip

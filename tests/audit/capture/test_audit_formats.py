@@ -230,6 +230,18 @@ def test_pcapng_sections_interfaces_and_resolutions(order, tmp_path):
     assert all(abs(us - 1000 * (k + 3)) <= 1 for k, us in enumerate(got))
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("offset", [-3600, -1, 0, 3600])
+def test_an_interface_may_have_times_before_or_behind_the_clocks(offset, order, tmp_path):
+    """if_tsoffset is signed."""
+    path = tmp_path / "t.pcapng"
+    head = kit.section(order) + kit.interface(order, resolution=9, offset=offset)
+    path.write_bytes(head + b"".join(
+        kit.enhanced(order, 0, ns - offset * 10**9, f) for ns, f in conversation().wrapped()))
+    (conn,) = read(path, tmp_path)["connections"]
+    assert int(conn["first"].timestamp() * 1000 + 0.5) == kit.START // 10**6
+
+
 def test_another_port_is_found_by_its_connect_and_other_traffic_left_alone(tmp_path):
     far = (("10.0.0.3", 5000), ("10.0.0.1", 2883))
     web = kit.Talk(("10.0.0.4", 5000), ("10.0.0.9", 80)).open().client(b"GET / HTTP/1.1\r\n\r\n")

@@ -27,10 +27,13 @@ START = 1_767_268_800_000_000_000  #: 2026-01-01 12:00 UTC in ns
 CLIENT, BROKER = ("10.0.0.2", 40_000), ("10.0.0.1", 1883)
 
 
-def tcp_ip(source, target, seq, ack, flags, payload=b"", options=b"", extension=b"", stamp=None):
+def tcp_ip(source, target, seq, ack, flags, payload=b"", options=b"", extension=b"", stamp=None,
+           asked=b""):  # fmt: skip
     """An IPv4 or IPv6 packet with a TCP segment. options: of IPv4; extension: IPv6 headers, the
-    first byte of which is the type of the first one; stamp: TCP's time stamp."""
-    more = b"" if stamp is None else struct.pack(">BBBBII", 1, 1, 8, 10, stamp & MASK, 0)
+    first byte of which is the type of the first one; stamp: TCP's time stamp; asked: its options
+    in front of that."""
+    more = asked if stamp is None else asked + struct.pack(
+        ">BBBBII", 1, 1, 8, 10, stamp & MASK, 0)
     head = struct.pack(">HHIIBBHHH", source[1], target[1], seq & MASK, ack & MASK,
                        0x50 + (len(more) << 2), flags, 65_535, 0, 0) + more  # fmt: skip
     a, b = ipaddress.ip_address(source[0]), ipaddress.ip_address(target[0])

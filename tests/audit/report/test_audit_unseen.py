@@ -148,7 +148,8 @@ def fragmented(packet, size):
         yield head[:2] + struct.pack(">H", 20 + len(part)) + head[4:6] + mark + head[8:] + part
 
 
-@pytest.mark.parametrize("order", ["as sent", "shuffled", "one lost", "one twice", "all twice"])
+@pytest.mark.parametrize("order", ["as sent", "shuffled", "one lost", "one twice", "all twice",
+                                   "once more"])  # fmt: skip
 def test_fragments_are_put_together(order, tmp_path):
     made = kit.Talk().open().client(kit.connect()).broker(kit.connack())
     made.client(kit.publish("long", random.Random(1).randbytes(900), 1, 5)).broker(kit.ack(4, 5))
@@ -161,6 +162,7 @@ def test_fragments_are_put_together(order, tmp_path):
         if len(pieces) > 1 and "twice" in order:  # as a mirror port gives them
             pieces = [p for j, p in enumerate(pieces[:-1]) for _ in range(
                 1 + (j == 2 or order == "all twice"))] + pieces[-1:]  # fmt: skip
+        pieces *= 1 + (len(pieces) > 1 and order == "once more")
         frames += [(ns + j * 1000, kit.ethernet(p)) for j, p in enumerate(pieces)]
     if order == "one lost":
         del frames[7]
@@ -172,7 +174,9 @@ def test_fragments_are_put_together(order, tmp_path):
         assert {"fragment", "loss"} <= {p["problem"] for p in found["problems"]}
     else:
         more = {"one twice": 1, "all twice": 4}.get(order, 0)
-        assert topics == [("long", 10 + more), ("next", 12 + more)] and found["problems"] == []
+        behind = 5 * (order == "once more")
+        assert topics == [("long", 10 + more), ("next", 12 + more + behind)]
+        assert found["problems"] == [] and found["connections"][0]["client_resent"] == 0
         assert [f["outcome"] for f in found["flows"]] == ["acknowledged"] * 2
 
 

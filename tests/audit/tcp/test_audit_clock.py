@@ -175,6 +175,24 @@ def test_a_clock_set_back_before_the_connect_leaves_the_handshake_without_a_time
     assert one["handshake_ms"] is None and one["connack_ms"] > 0
 
 
+@pytest.mark.parametrize("asked", [b"", b"\2\4\5\xb4", b"\2\4\5\xb4\1\3\3\6"])
+@pytest.mark.parametrize("at", [1, 2, None])
+@pytest.mark.parametrize("step", [0.4, 60])
+def test_a_clock_put_forward_within_a_handshake_gives_it_no_time(step, at, asked, tmp_path):
+    """The maximum segment size stands before the time stamp of a SYN, in lwIP, and in macOS the
+    window's scale, too."""
+    made, off = kit.Talk(), [0]
+    made.stamps = lambda ns: running(ns - off[0])
+    for k, flags in enumerate((kit.SYN, kit.SYN | kit.ACK, kit.ACK)):
+        made.wait(step * (k == at))
+        off[0] += int(step * (k == at) * 10**9)
+        made.segment(k % 2, flags=flags, asked=asked * (k < 2))
+    made.client(kit.connect()).broker(kit.connack()).close()
+    tables = kit.read([kit.pcap(tmp_path / "t", made.wrapped())], tmp_path)
+    assert tables["connections"][0]["handshake_ms"] == (None if at else 3)
+    assert [p["problem"] for p in tables["problems"]] == ["clock"] * (at is not None)
+
+
 @pytest.mark.parametrize("why", ["late", "belated"])
 def test_a_step_of_the_clock_elsewhere_lets_no_silence_be_told(why):
     """Of a connection whose times do not fit together."""

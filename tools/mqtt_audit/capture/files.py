@@ -158,9 +158,9 @@ class Capture:
         self.data = content(path)
         self._pieces = 0
         self._ng = kind[0] == "pcapng"
-        self._state = np.zeros(10, np.int64)
+        self._state = np.zeros(records.STATE, np.int64)
         self._interfaces = np.zeros((MAX_INTERFACES if self._ng else 0, 4), np.int64)
-        self._state[records.LAST] = 0 if self._ng else -1
+        self._state[[records.LAST, records.BEFORE]] = 0 if self._ng else -1
         if self._ng:
             self._state[records.BIG] = self.data[8] == 0x1A
         else:

@@ -17,10 +17,13 @@ UNPACKED = 1 << 20  #: bytes of what is packed that are looked through at once
 
 
 class Incoming:
-    """One capture. `problems`: rows of layout.PROBLEM, the damage found since they were asked."""
+    """One capture. `problems`: rows of layout.PROBLEM, the damage found since they were asked.
 
-    def __init__(self, name):
-        self.name = name
+    at_once: hand on a frame before it is known whether the next one is sound, for who follows what
+    happens now; else the frames are those of files.Capture."""
+
+    def __init__(self, name, at_once=False):
+        self.name, self._waits = name, not at_once
         self._state, self._rest, self._at = None, b"", 0
         self._unpacking, self._known = None, False
         self._problems = np.zeros(LISTED, PROBLEM)
@@ -83,9 +86,9 @@ class Incoming:
     def _begin(self):
         found = kind(self.name, self._rest)
         self._ng = found[0] == "pcapng"
-        self._state = np.zeros(10, np.int64)
+        self._state = np.zeros(records.STATE, np.int64)
         self._interfaces = np.zeros((MAX_INTERFACES if self._ng else 0, 4), np.int64)
-        self._state[records.LAST] = 0 if self._ng else -1
+        self._state[[records.LAST, records.BEFORE]] = 0 if self._ng else -1
         if self._ng:
             self._state[records.BIG] = self._rest[8] == 0x1A
         else:
@@ -99,7 +102,8 @@ class Incoming:
             end = records.whole_blocks(data, len(data), 0, state[records.BIG])
         else:
             end = records.whole_records(data, len(data), 0, state[records.BIG],
-                                        state[records.UNITS], state[records.LAST])  # fmt: skip
+                                        state[records.UNITS], state[records.LAST],
+                                        self._waits)  # fmt: skip
         return end if end or len(data) < WAITING else len(data)
 
     def _whole(self, end):

@@ -15,8 +15,9 @@ NEAR = 86_400  #: when looking for the next sound record: seconds that it may be
 FAR = 3650 * NEAR  #: seconds between frames that raise doubts
 HEADERS = 54  #: bytes of Ethernet, IPv4 and TCP without options
 MAX_TIME = (1 << 63) - 1
-# Places in the state of a file.
-POS, FRAMES, BIG, UNITS, LINK, INTERFACES, LAST, DONE, PROBLEMS, LOST = range(10)
+# Places in the state of a file, and how many there are. LAST: when the last frame came whose time
+# may be right, of pcap in seconds; BEFORE: what is the time of the last frame of pcap, in ns.
+POS, FRAMES, BIG, UNITS, LINK, INTERFACES, LAST, DONE, PROBLEMS, LOST, BEFORE, STATE = range(12)
 # Columns of an interface of pcapng.
 I_LINK, I_BINARY, I_EXPONENT, I_OFFSET = range(4)
 SHB, IDB, OLD, SPB, EPB = 0x0A0D0D0A, 1, 2, 3, 6
@@ -69,10 +70,12 @@ def _plausible(d, p, size, big, limit, last):
 
 @kernel
 def _garbage(d, p, big, limit, last):
-    """Whether no record begins here: two of three signs, as a sound one may have one of them."""
-    sec, part, wire = u32(d, p, big), u32(d, p + 4, big), u32(d, p + 12, big)
+    """Whether no record begins here: two of three signs, as a sound one may have one of them; or
+    nothing but zeros, as a power cut leaves them."""
+    sec, part = u32(d, p, big), u32(d, p + 4, big)
+    cap, wire = u32(d, p + 8, big), u32(d, p + 12, big)
     far = last >= 0 and abs(sec - last) > FAR
-    return (part >= limit) + (wire < u32(d, p + 8, big)) + far > 1
+    return (part >= limit) + (wire < cap) + far > 1 or not sec + part + cap + wire
 
 
 @kernel
@@ -95,6 +98,27 @@ def _next_record(d, p, size, big, limit, last):
 
 
 @kernel
+def _damage(d, pos, size, big, limit, last):
+    """Where the next record begins if none does at pos, or pos; and whether the file just ends in
+    the one at pos."""
+    cap = MAX_FRAME + 1
+    if pos + 16 <= size and not _garbage(d, pos, big, limit, last):
+        cap = u32(d, pos + 8, big)
+    if cap <= MAX_FRAME and pos + 16 + cap <= size:
+        return pos, False
+    found = _next_record(d, pos + 1, size, big, limit, last)
+    return found, found == size and cap <= MAX_FRAME or pos + 16 > size
+
+
+@kernel
+def _doubt(frames, n, pos):
+    """Of the frame in front of damage at pos, believe the headers alone: it may have swallowed the
+    beginning of what is behind it."""
+    if n and frames[n - 1]["off"] + frames[n - 1]["cap"] == pos:
+        frames[n - 1]["cap"] = min(frames[n - 1]["cap"], HEADERS)
+
+
+@kernel
 def _date(frames, n):
     """Give the frames before which no time is known, which have -1, that of the next one."""
     known = 0
@@ -111,36 +135,36 @@ def pcap(d, size, state, frames, problems):
     limit = 1_000_000_000 // units
     n = 0
     while n < len(frames) and pos < size:
-        cap = MAX_FRAME + 1
-        if pos + 16 <= size and not _garbage(d, pos, big, limit, state[LAST]):
-            cap = u32(d, pos + 8, big)
-        if cap > MAX_FRAME or pos + 16 + cap > size:
-            found = _next_record(d, pos + 1, size, big, limit, state[LAST])
-            cut = found == size and cap <= MAX_FRAME or pos + 16 > size
-            if n and not cut and frames[n - 1]["off"] + frames[n - 1]["cap"] == pos:
-                # It may have swallowed the beginning of this one: only its headers are believed.
-                frames[n - 1]["cap"] = min(frames[n - 1]["cap"], HEADERS)
+        found, cut = _damage(d, pos, size, big, limit, state[LAST])
+        if found > pos:
+            if not cut:
+                _doubt(frames, n, pos)
             state[FRAMES] += n
             report(problems, state, P_CUT if cut else P_DAMAGED, pos, found - pos, 0)
             state[FRAMES] -= n
             pos = found
             continue
-        sec = u32(d, pos, big)
+        sec, cap = u32(d, pos, big), u32(d, pos + 8, big)
         row, part = frames[n], u32(d, pos + 4, big)
         row["time"] = sec * 1_000_000_000 + part * units
         if part >= limit:
-            row["time"] = frames[n - 1]["time"] if n else max(-1, state[LAST] * 1_000_000_000)
+            row["time"] = state[BEFORE]
             state[FRAMES] += n
             report(problems, state, P_TIME, pos, 1, max(0, row["time"]))
             state[FRAMES] -= n
         else:
             state[LAST] = sec
+        state[BEFORE] = row["time"]
         row["off"] = pos + 16
         row["cap"] = cap
         row["wire"] = u32(d, pos + 12, big)
         row["link"] = state[LINK]
         n += 1
         pos += 16 + cap
+    if pos < size:  # `frames` is full: the last one may stand in front of damage, too
+        found, cut = _damage(d, pos, size, big, limit, state[LAST])
+        if found > pos and not cut:
+            _doubt(frames, n, pos)
     _date(frames, n)
     state[POS] = pos
     state[FRAMES] += n
@@ -194,7 +218,8 @@ def _interface(d, p, n, big, row):
             low, high = u32(d, q + 4, big), u32(d, q + 8, big)
             if big:
                 low, high = high, low
-            if high < 1 << 1:  # a later offset than year 2242 is none
+            high -= high >> 31 << 32  # it is signed
+            if -2 <= high < 2:  # an offset of more than 272 years is none
                 row[I_OFFSET] = high << 32 | low
         q += 4 + (length + 3) // 4 * 4
 
@@ -262,23 +287,29 @@ def _packet_block(d, p, n, kind, big, state, interfaces, problems, row):
 
 
 @entry
-def whole_records(d, size, pos, big, units, last):
+def whole_records(d, size, pos, big, units, last, waits):
     """Where the last whole record before `size` ends, from the record at pos on; pos, if there is
-    none. Behind damage it goes on at the next sound record."""
+    none. Behind damage it goes on at the next sound record.
+
+    waits: leave out a record until one is whole behind it, as what stands in front of damage is
+    read otherwise."""
     limit = 1_000_000_000 // units
+    end, after = pos, False
     while pos + 16 <= size:
         cap = u32(d, pos + 8, big)
         if cap <= MAX_FRAME and not _garbage(d, pos, big, limit, last):
             if pos + 16 + cap > size:
                 break
             last = u32(d, pos, big)
-            pos += 16 + cap
+            if after:
+                end = pos
+            pos, after = pos + 16 + cap, True
             continue
         found = _next_record(d, pos + 1, size, big, limit, last)
         if found == size:
             break
-        pos = found
-    return pos
+        pos, after = found, False
+    return end if waits else pos
 
 
 @entry

@@ -12,6 +12,7 @@ import numpy as np
 from ..compiled.layout import SEGMENT
 
 WAITING = 1024  #: datagrams that wait for the rest; the oldest is given up
+WHOLE = 1024  #: datagrams that were whole, of which a copy is known
 LIFE = 30 * 10**9  #: ns between the fragments of one datagram
 PARTS = 256  #: fragments of one datagram
 
@@ -21,6 +22,7 @@ class Fragments:
 
     def __init__(self):
         self._waiting = {}
+        self._whole = {}  # {key: (time, {offset: (length, hash)})}
         self._lost = []
 
     @property
@@ -51,6 +53,10 @@ class Fragments:
             return None
         key = (data[ip + 12 : ip + 20].tobytes(), ident)
         at = (mark & 0x1FFF) * 8
+        completed, known = self._whole.get(key, (time, {}))
+        if at in known and abs(time - completed) <= LIFE and known[at] == _told(
+                data, ip + head, total - head):  # fmt: skip
+            return None
         parts = self._waiting.get(key, {})
         if at in parts and _is_copy(data, ip + head, total - head, time, parts[at]):
             return None
@@ -67,6 +73,10 @@ class Fragments:
         if whole is None:
             return None
         del self._waiting[key]
+        self._whole.pop(key, None)
+        self._whole[key] = time, {at: _told(data, *part[:2]) for at, part in parts.items()}
+        if len(self._whole) > WHOLE:
+            del self._whole[next(iter(self._whole))]
         return _segments(data, key[0], whole, frame, time)
 
 
@@ -75,6 +85,11 @@ def _is_copy(data, place, length, time, part):
     there, size, *_, before, _last = part
     return size == length and abs(time - before) <= LIFE and np.array_equal(
         data[place : place + length], data[there : there + size])  # fmt: skip
+
+
+def _told(data, place, length):
+    """What tells the content of a fragment from that of another one."""
+    return length, hash(data[place : place + length].tobytes())
 
 
 def _in_line(parts):

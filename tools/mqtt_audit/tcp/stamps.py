@@ -11,8 +11,8 @@ for an end may have slept, or count otherwise.
 import numpy as np
 
 from ..capture.records import u32
-from ..compiled.jit import inlined, kernel
-from ..compiled.layout import GRACE, MASK, PAUSE, SECOND
+from ..compiled.jit import inlined, kernel, wide
+from ..compiled.layout import GRACE, MASK, PAUSE, SECOND, SYN
 
 #: A capture without a frame for so long has a pause, in ns: shorter steps of the clock are within
 #: what a silence is allowed beyond its limit.
@@ -32,12 +32,15 @@ STAMPED = np.dtype([("pair", "V36"), ("side", "u1"), ("first", "i8"), ("first_st
 
 @kernel
 def stamp_at(d, q, head, end):
-    """The time stamp of the segment whose TCP header of `head` bytes is at q, or 0, in the order
-    of options that nearly everybody has: alone behind two NOPs, or in a SYN of Linux."""
+    """The time stamp of the segment whose TCP header of `head` bytes is at q, or 0. It is where
+    nearly everybody has it, alone behind two NOPs; in a SYN, with others beside it, anywhere."""
     if head >= 32 and q + 32 <= end and d[q + 22] == 8 and d[q + 20] == 1 and d[q + 21] == 1:
         return u32(d, q + 24, True) if d[q + 23] == 10 else 0
-    if head >= 36 and q + 32 <= end and d[q + 26] == 8 and d[q + 20] == 2 and d[q + 24] == 4:
-        return u32(d, q + 28, True) if d[q + 27] == 10 else 0
+    p, stop = q + 20, min(q + head, end) if d[q + 13] & SYN else 0
+    while p + 10 <= stop and d[p]:
+        if d[p] == 8:
+            return u32(d, p + 2, True) if d[p + 1] == 10 else 0
+        p += 1 if d[p] == 1 else max(2, wide(d[p + 1]))
     return 0
 
 
