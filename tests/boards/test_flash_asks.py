@@ -6,6 +6,7 @@ from keep_kit import UNIX, three_messages
 from umqtt_board.backup import journal
 from umqtt_board.errors import BoardError
 from umqtt_board.flash import steps
+from umqtt_board.ota import forgotten, giving, keys
 from umqtt_board.port import device
 
 
@@ -57,19 +58,56 @@ def test_a_flash_judges_the_certificates_and_the_key_that_lie_on_the_board(used)
             steps.refuse_harm(one, UNIX, flat, None, lambda text: "of default/two" not in text)
 
 
+def hold_three(board, folder):
+    """Have the board hold three messages in its journal region."""
+    board.cut()
+    size = board.config["journal"]
+    three_messages(folder, size)
+    with open(board.flash_image, "r+b") as flash:
+        flash.seek(board.config["filesystem"])
+        flash.write(journal.load(folder).ljust(size, b"\xff"))
+    board.power_on()
+
+
+@pytest.mark.parametrize("how", ["forgotten", "given up"])
+def test_a_board_is_not_left_waiting_with_readings_that_no_table_takes(
+    used, tmp_path, monkeypatch, how
+):
+    """No mark comes for what is signed with a void key: its store would fill up."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    flat = {"device": "one", "broker.host": "h", "telemetry": "signed", "confirm": "pipeline"}
+    there = flat | {"command_key": "ab" * 32}
+    record = keys.Record("default", "one", there["command_key"], signs=True)
+    keys.save(record)
+    with device.Device(used.port) as one:
+        said = steps.refuse_harm(one, UNIX, flat | {"device": "two"}, there, lambda text: False)
+        assert said == ("the board was default/one, and is default/two from now on", False)
+    hold_three(used, tmp_path / "three")
+    with device.Device(used.port) as one:
+        assert steps.refuse_harm(one, UNIX, flat, there, lambda text: False, giving) == ("", False)
+        if how == "forgotten":
+            forgotten.forget("default", "one")
+        else:
+            record.change("cd" * 32)
+            record.arrived()
+            record.spend(keys.readings_key(there["command_key"]))
+            keys.save(record)
+        with pytest.raises(BoardError, match="holds 3 readings that are signed with a key that "):
+            steps.refuse_harm(one, UNIX, flat, there, lambda text: False, giving)
+        assert steps.refuse_harm(one, UNIX, flat, there, lambda text: "no table takes" in text,
+                                 giving) == ("", True)  # fmt: skip
+        for new in (flat | {"confirm": "broker"}, None):
+            assert steps.refuse_harm(
+                one, UNIX, new, there, lambda text: False, giving) == ("", False)
+
+
 def test_a_flash_moves_no_store_away_from_its_messages_unasked(used, tmp_path):
     """Other settings alone, and a board that holds nothing where they do not look, are free."""
     there = {"device": "one", "broker.host": "h"}
     files = there | {"store": "files"}
     with device.Device(used.port) as one:
         steps.refuse_harm(one, UNIX, files, there, lambda text: False)
-    used.cut()
-    size = used.config["journal"]
-    three_messages(tmp_path / "three", size)
-    with open(used.flash_image, "r+b") as flash:
-        flash.seek(used.config["filesystem"])
-        flash.write(journal.load(tmp_path / "three").ljust(size, b"\xff"))
-    used.power_on()
+    hold_three(used, tmp_path / "three")
     with device.Device(used.port) as one:
         for flat, old in ((files, there), (files, None)):
             with pytest.raises(BoardError, match="3 that it holds in its journal region stay"):

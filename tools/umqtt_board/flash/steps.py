@@ -89,7 +89,9 @@ def flash(
         progress("interpreter", f"MicroPython {found.version}, {found.machine}")
         there = settings_there(device)
         flat = settings_for(there, file, environment, wifi, ask)
-        renamed, give_up = refuse_harm(device, description, flat, there, confirm)
+        renamed, give_up = refuse_harm(device, description, flat, there, confirm, giving)
+        if renamed:
+            progress("settings", renamed)
         flat, least = with_key(device, giving, flat, there, file, environment, progress)
         set_aside(device, description, progress)
         items = build_items(flat, progress)
@@ -113,17 +115,35 @@ def with_key(device, giving, flat, there, file, environment, progress):
     return giving.for_board(device, flat, there, own, lambda text: progress("commands", text))
 
 
-def refuse_harm(device, board, flat, there, confirm):
+def refuse_harm(device, board, flat, there, confirm, giving=None):
     """BoardError if the settings `flat`, instead of those that are `there`, would do harm to the
     board or its messages, and that was not confirmed. Returns what refuse_new_name() does."""
     refuse_lowered(flat, there, confirm)
     cut = refuse_half(device, confirm)
     renamed, give_up = refuse_new_name(device, board, flat, there, confirm)
-    if not (give_up or cut):
+    give_up = give_up or cut or refuse_void(device, board, flat, there, confirm, giving)
+    if not give_up:
         refuse_left_behind(device, board, flat, there, confirm)
     own.refuse_missing(device, flat, confirm)
     own.refuse_unfit(device, flat, confirm)
-    return renamed, give_up or cut
+    return renamed, give_up
+
+
+def refuse_void(device, board, flat, there, confirm, giving):
+    """Whether the board's store is to be erased, because no table takes what it holds: it would
+    wait for a mark that never comes. BoardError if that was not confirmed."""
+    if not giving or (flat or {}).get("confirm") != "pipeline":
+        return False
+    waiting = len(held.topics(device, board)) if giving.void(device, flat, there) else 0
+    if not waiting:
+        return False
+    text = (f"the board holds {waiting} readings that are signed with a key that was forgotten or "
+            "given up: no table takes them, so the board would keep them, and measure no more "
+            "when its store is full. They will be erased")  # fmt: skip
+    if not confirm(text):
+        raise BoardError(f"Nothing was changed: {text}. `make backup` keeps them; then YES=1 "
+                         "(--yes) erases them.")  # fmt: skip
+    return True
 
 
 def refuse_half(device, confirm=lambda text: False):
@@ -146,21 +166,22 @@ def refuse_lowered(flat, there, confirm):
 
 
 def refuse_new_name(device, board, flat, there, confirm):
-    """(whether the settings `flat` give the board another name or group than those that are
-    `there`, whether its store is to be erased for that).
+    """(what is to be said if the settings `flat` give the board another name or group than those
+    that are `there`, else ""; whether its store is to be erased for that).
 
     BoardError if it holds messages of another name and they may not be erased: nobody lets the
     board publish them any more, no mark lets go of them, and behind them all others wait.
     """
     if not flat or not there or firmware_settings().validate(there):
-        return False, False
+        return "", False
     old, new = (f"{one.get('group', 'default')}/{name_of(device, one)}" for one in (there, flat))
     if old == new:
-        return False, False
+        return "", False
+    renamed = f"the board was {old}, and is {new} from now on"
     own = f"fleet/{new}/".encode()
     waiting = sum(not topic.startswith(own) for topic in held.topics(device, board))
     if not waiting:
-        return True, False
+        return renamed, False
     group, name = old.split("/")
     text = (f"the board holds {waiting} readings that it took as {old}. As {new} it cannot "
             "deliver them, and all that it holds will be erased")  # fmt: skip
@@ -171,7 +192,7 @@ def refuse_new_name(device, board, flat, there, confirm):
             f"again. {_without_mark(there)}If it cannot deliver them, `make backup` keeps them, "
             "and YES=1 (--yes) erases them."
         )
-    return True, True
+    return renamed, True
 
 
 def refuse_left_behind(device, board, flat, there, confirm):

@@ -109,7 +109,10 @@ def settings(board, port, folder, settings, yes):
         flat = steps.settings_for(there, file, os.environ, wifi, None)
         if flat is None:
             raise BoardError("Which settings? Give --settings FILE, or UMQTT_... variables.")
-        renamed, give_up = steps.refuse_harm(device, description, flat, there, confirmed_by(yes))
+        renamed, give_up = steps.refuse_harm(device, description, flat, there, confirmed_by(yes),
+                                             giving)  # fmt: skip
+        if renamed:
+            say("settings", renamed)
         flat, least = steps.with_key(device, giving, flat, there, file, os.environ, say)
         if give_up:
             held.give_up(device, description)

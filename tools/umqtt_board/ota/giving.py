@@ -103,6 +103,18 @@ def knows(device, flat, there, print_=""):
                if key and not (record and key != record.key and record.gave_up(key)))
 
 
+def void(device, flat, there):
+    """Whether no table takes the readings that a board, a device.Device, holds: by the settings
+    `there` they are signed, and their key was forgotten or given up. flat: the settings that it
+    shall have."""
+    if (there or {}).get("telemetry") != "signed":
+        return False
+    group, name = flat.get("group", "default"), name_of(device, flat)
+    signed, record = _shown(device, there, flat, name), keys.find(group, name)
+    return bool(signed) and (forgotten.is_void(f"{group}/{name}", signed) or record is not None
+                             and signed != record.key and record.gave_up(signed))
+
+
 def arrived(device, flat, count=0):
     """A board, a device.Device, has the settings that give() or for_board() has returned: the key
     in them is the one that it obeys.
