@@ -249,10 +249,12 @@ def test_an_image_is_refused_rather_than_ignored_by_a_board_that_brings_its_own(
     ('[broker]\nhost = "h"\nport = "x"\n', "broker.port: expected a whole number from 0 to 65535"),
     ('intervall_ms = 5\n[broker]\nhost = "h"\n', "intervall_ms: unknown key"),
     ("[broker\nhost = 1\n", "is not TOML"),
+    ("[broker]\nhost = 1\n".encode("utf-8-sig"), "broker.host: expected a text"),
+    ('[broker]\nhost = "\xe4"\n'.encode("latin-1"), "is not UTF-8 (byte 18): save it as UTF-8"),
 ])  # fmt: skip
 def test_malformed_settings_name_the_key_and_touch_nothing(board, tmp_path, text, said):
     path = tmp_path / "settings.toml"
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     image = board.flash_image.read_bytes()
     status, error, _ = _cli("flash", "--port", board.port, "--settings", str(path))
     assert status == 2 and said in error and str(path) in error

@@ -237,9 +237,11 @@ def _read(path):
         return None
     path = Path(path)
     try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BoardError(f"SETTINGS={path} cannot be read: {getattr(error, 'strerror', error)}.")
+        text = path.read_text("utf-8-sig")  # editors of Windows put a mark in front
+    except OSError as error:
+        raise BoardError(f"SETTINGS={path} cannot be read: {error.strerror}.")
+    except UnicodeDecodeError as error:
+        raise BoardError(f"SETTINGS={path} is not UTF-8 (byte {error.start + 1}): save it as UTF-8.")
     try:
         return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except RecursionError:
