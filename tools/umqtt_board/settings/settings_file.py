@@ -241,7 +241,8 @@ def _read(path):
     except OSError as error:
         raise BoardError(f"SETTINGS={path} cannot be read: {error.strerror}.")
     except UnicodeDecodeError as error:
-        raise BoardError(f"SETTINGS={path} is not UTF-8 (byte {error.start + 1}): save it as UTF-8.")
+        where = error.start + 1
+        raise BoardError(f"SETTINGS={path} is not UTF-8 (byte {where}): save it as UTF-8.")
     try:
         return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except RecursionError:
