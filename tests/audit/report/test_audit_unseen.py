@@ -180,6 +180,18 @@ def test_fragments_are_put_together(order, tmp_path):
         assert [f["outcome"] for f in found["flows"]] == ["acknowledged"] * 2
 
 
+def test_a_later_datagram_may_have_the_identification_of_another_one(tmp_path):
+    """And fragments with the same content."""
+    made = kit.Talk().open().client(kit.connect()).broker(kit.connack())
+    for k in range(3):
+        made.client(kit.publish("long", bytes(900), 1, k + 1)).broker(kit.ack(4, k + 1)).wait(1)
+    frames = [(ns + j * 1000, kit.ethernet(part)) for ns, packet in made.close().frames
+              for j, part in enumerate(fragmented(packet, 200))]  # fmt: skip
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", frames)], tmp_path)
+    assert [f["outcome"] for f in found["flows"]] == ["acknowledged"] * 3
+    assert found["problems"] == []
+
+
 def test_captures_of_one_connection_are_told(tmp_path):
     from mqtt_audit import run
 

@@ -4,6 +4,7 @@ Knows: audit_kit, the tables. Must not know: how exchanges are joined.
 """
 
 import audit_kit as kit
+import mqtt5 as five
 import pytest
 from devices import DUP, PUB, PUB2, PUBACK, Device, as_lines, rows, told
 
@@ -129,3 +130,22 @@ def test_lines_of_json_tell_the_same(audited):
     folder, wanted = audited
     assert told(as_lines(folder)) == told(rows(folder, "violations"))
     assert {v["protocol"] for v in rows(folder, "violations")} == {"3.1.1", "3.1", "MQIpdp"}
+
+
+@pytest.mark.parametrize("expiry, present, told", [(100, 1, 1), (100, 0, 0), (None, 0, 0)])
+def test_a_session_of_mqtt_5_that_began_clean_is_kept_by_its_expiry_interval(
+    expiry, present, told, tmp_path
+):
+    keep = [five.prop(0x11, five.number(4, expiry))] if expiry else []
+    frames, now = [], kit.START
+    for k in range(2):
+        talk = kit.Talk((kit.CLIENT[0], 40_000 + k), start=now).open()
+        talk.client(five.connect(*keep, flags=2 * (not k))).broker(
+            five.connack(present=present * k))  # fmt: skip
+        talk.client(five.publish("a", qos=1, ident=7))
+        if k:
+            talk.broker(five.ack(4, 7))
+        frames += talk.close().wrapped()
+        now = talk.now + 10**9
+    kit.pcap(tmp_path / "t.pcap", frames)
+    assert [v["statement"] for v in as_lines(tmp_path / "out")] == ["MQTT-3.3.1-1"] * told

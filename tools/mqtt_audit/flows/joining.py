@@ -217,7 +217,9 @@ def sent_again(pieces, connections):
     file, conn = _codes(rows["file"]), _whole(rows["connection"])
     seen = _before(_yes(rows["closed"])) | (_before(file) == file)
     same = follows & _same_before(rows, "qos", "length", "digest")
-    kept = same & seen & _before(~_yes(rows["clean"]))
+    # In MQTT 5 the Session Expiry Interval keeps it: that the session goes on says that it did.
+    keeps = ~_yes(rows["clean"]) | (_whole(rows["level"]) == 5)
+    kept = same & seen & _before(keeps)
     sure = kept & _before(_yes(rows["unanswered"]))
     # MQTT 3.1 has no session present, and lets a client begin the whole exchange anew.
     dup = _yes(rows["goes_on"]) & _yes(rows["dup_first"]) & (_whole(rows["level"]) > 3)

@@ -9,10 +9,11 @@ behind the next piece. All of them have the frame that completed the datagram.
 
 import numpy as np
 
-from ..compiled.layout import SEGMENT
+from ..compiled.layout import GRACE, SEGMENT
 
 WAITING = 1024  #: datagrams that wait for the rest; the oldest is given up
 WHOLE = 1024  #: datagrams that were whole, of which a copy is known
+LATE = GRACE // 2  #: ns that one comes later at most: then another one may have its identification
 LIFE = 30 * 10**9  #: ns between the fragments of one datagram
 PARTS = 256  #: fragments of one datagram
 
@@ -54,7 +55,7 @@ class Fragments:
         key = (data[ip + 12 : ip + 20].tobytes(), ident)
         at = (mark & 0x1FFF) * 8
         completed, known = self._whole.get(key, (time, {}))
-        if at in known and abs(time - completed) <= LIFE and known[at] == _told(
+        if at in known and abs(time - completed) <= LATE and known[at] == _told(
                 data, ip + head, total - head):  # fmt: skip
             return None
         parts = self._waiting.get(key, {})
