@@ -86,6 +86,18 @@ def test_gold_does_not_miss_what_was_deleted(spark, root, caplog):
     assert "silver lacks 1 readings of batches 2 to 2" in caplog.text
 
 
+def test_gold_of_readings_that_are_all_deleted(spark, root):
+    """A site that was off for longer than its readings are kept."""
+    build.build(spark, root)
+    held, later = ledger(root), THIRD + datetime.timedelta(days=2)
+    before = arrow(root, "gold_device")["readings"].to_pylist()
+    assert maintenance.expire(held.tables, held, {"silver": 1}, later) == {"silver": 3}
+    done = run("gold", "--tables", str(root), timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert arrow(root, "gold_minute").num_rows == 0
+    assert before != arrow(root, "gold_device")["readings"].to_pylist()
+
+
 def test_gold_says_which_numbers_were_deleted(spark, tmp_path):
     """They came, and may not be called missing: readings, a packet in quarantine, in the end a
     clock record, too, whose boot still has a clock."""

@@ -28,11 +28,13 @@ def gold(stop, tables, anew, memory, conf):
     What has not changed since the last run is not read again."""
     logging.getLogger("umqtt.gold").info("from the tables in %s", tables)
     from ..gold import build as making
+    from ..ingest.ledger import newest
     from ..tables.store import dataset
 
     reachable(tables)
     silver = dataset(tables, "silver")
-    if silver is None or not silver.count_rows():
+    # What `clean` has deleted was there: of that gold has to be told.
+    if silver is None or not silver.count_rows() and "silver" not in newest(tables)["touched"]:
         raise Problem(f"{tables} has no silver rows: run `umqtt-pipeline ingest` first")
     writable(tables)
     with running.spark(stop, memory, conf) as spark, sentence_if_in_use():
