@@ -118,6 +118,16 @@ def test_a_forgotten_board_that_is_flashed_again_has_its_new_key_alone(two, tmp_
         assert isinstance(oven_in(tmp_path / "keys"), str)
 
 
+def test_a_file_written_before_a_board_was_forgotten_brings_no_key_of_it_back(two, tmp_path):
+    """Though nobody wrote it anew before the board was flashed again."""
+    file, stolen = tmp_path / "keys", keys.load("g", "oven").key
+    assert board_cli("telemetry-keys", "--out", file) == 0
+    forget()
+    now = flashed(SIGNS, "oven", stolen)[0]["command_key"]
+    assert board_cli("telemetry-keys", "--out", file) == 0
+    assert oven_in(file) == keys.readings_key(now)
+
+
 def test_a_board_that_comes_back_with_its_old_key_signs_nothing_with_it(two):
     said, stolen = [], keys.load("g", "oven").key
     forget()

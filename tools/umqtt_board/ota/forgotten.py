@@ -1,9 +1,10 @@
 """Boards that were forgotten: which ones, and which keys are void with them for ever.
 
 The file `forgotten` beside the boards' keys has a line for each board that was forgotten and not
-flashed since, GROUP/DEVICE, and one for each key that such a board had: GROUP/DEVICE FINGERPRINT,
-with "-" where this computer had none. The second kind stays when the board is flashed again: then
-it has another key, and whoever has stolen the first does not come back with an old copy.
+flashed since, GROUP/DEVICE, and one for each key that such a board had, and for the key of its
+readings that is made of that: GROUP/DEVICE FINGERPRINT, with "-" where this computer had none. The
+second kind stays when the board is flashed again: then it has another key, and whoever has stolen
+the first does not come back with an old copy.
 Must not know how a copy is made.
 """
 
@@ -32,7 +33,7 @@ def line(name, key):
 
 
 def is_void(name, key):
-    """Whether that key of the board GROUP/DEVICE was forgotten with it."""
+    """Whether that key of the board GROUP/DEVICE, or of its readings, was forgotten with it."""
     return line(name, key) in void()
 
 
@@ -53,9 +54,15 @@ def forget(group, device):
     record = keys.find(group, device)
     name = f"{group}/{device}"
     with keys.locked():
-        add({name}, {line(name, key) for key in record.every_key} if record else ())
+        known = record.every_key if record else []
+        add({name}, {each for key in known for each in _made_of(name, key)})
         if record:
             keys.remove(record)
+
+
+def _made_of(name, key):
+    """The lines of void() of a key, and of that of readings which is made of it."""
+    return line(name, key), line(name, keys.readings_key(key))
 
 
 def add(more, lines=()):
@@ -75,7 +82,7 @@ def flashed(name):
 
 def revived(name, key):
     """As flashed(), with a key that is not void any more."""
-    _write(_lines(), _lines() - {name, line(name, key)})
+    _write(_lines(), _lines() - {name, *_made_of(name, key)})
 
 
 def _lines():

@@ -51,13 +51,15 @@ def of_readings(records, former, there):
     """{"fleet/GROUP/DEVICE": list of keys, its own first} with which readings may be signed.
 
     former  whether also with those that a board had before, those that another computer has given
-            it, and those that the File `there` has of it; without those that were given up
+            it, and those that the File `there` has of it; without those that were given up, or
+            forgotten with the board
     """
     found = {}
     for record in records:
         full = _in_use(record)
         if former:
-            full += [one for one in _before(record, there) if not record.spends(one)]
+            full += [one for one in _before(record, there) if not (
+                record.spends(one) or forgotten.is_void(record.name, one))]
         found[_topic(record)] = list(dict.fromkeys(full))[: keys.FORMER + 1]
     return found
 
