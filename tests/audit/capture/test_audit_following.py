@@ -178,6 +178,22 @@ def _fragmented(packet, size):
         yield packet[:2] + total + packet[4:6] + mark.to_bytes(2, "big") + packet[8:20] + part
 
 
+def test_a_connection_whose_connect_is_missing_is_told_with_all_its_packets(tmp_path):
+    """Though it ends before anybody can say that the CONNECT does not come any more."""
+    refused = kit.Talk(("10.0.0.9", 1000)).open().client(kit.connect("lost"))
+    refused.broker(kit.connack(5)).segment(1, flags=kit.FIN | kit.ACK)
+    refused.segment(0, flags=kit.FIN | kit.ACK).segment(1, flags=kit.ACK)
+    del refused.frames[3]
+    other = kit.Talk(start=kit.START + 100_000).open().client(kit.connect()).broker(kit.connack())
+    for _ in range(20):
+        other.client(kit.PINGREQ).broker(kit.PINGRESP).wait(1)
+    frames = sorted(refused.wrapped() + other.close().wrapped(), key=lambda f: f[0])
+    path = kit.pcap(tmp_path / "t", frames)
+    wanted = kit.read([path], tmp_path)
+    assert [c["return_code"] for c in wanted["connections"]] == [5, 0]
+    _same(_followed(path.read_bytes(), random.Random(1), 300), wanted)
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_pieces_have_the_offsets_silences_and_fragments_of_the_file(packed, tmp_path):
     """Of a frame with a bad header, and of bytes that contradict others; of the silence before

@@ -309,6 +309,9 @@ class Rows:
         conns, ways = (rows[: len(self._ends)] for rows in (self.arrays.conns, self.arrays.ways))
         past = (conns["settled"] > 0) | (conns["end"] == END_REUSED)
         past |= (conns["end"] > 0) & (now - conns["last"] > LINGER)
+        # What a broker sent may still wait for a CONNECT that never comes.
+        unread = slice(self.arrays.n[N_READ], self.arrays.n[N_PACKETS])
+        past[self.arrays.wire.packets["conn"][unread]] = False
         self._connections(past & (ways["head"] < 0).all(axis=1))
 
     def _timed(self, rows):
