@@ -1,5 +1,6 @@
 """A board that is gone for good: no copy and no other computer brings it back."""
 
+import json
 import shutil
 
 import pytest
@@ -118,14 +119,34 @@ def test_a_forgotten_board_that_is_flashed_again_has_its_new_key_alone(two, tmp_
         assert isinstance(oven_in(tmp_path / "keys"), str)
 
 
+def test_an_import_says_that_it_ends_former_keys(two, tmp_path, capsys):
+    """Each time: what was taken back here would be gone again without a word."""
+    flashed(SIGNS, "oven", None)  # another key
+    assert board_cli("keys", "export", tmp_path / "with") == 0
+    assert board_cli("telemetry-keys", "--no-former", "--out", tmp_path / "keys") == 0
+    assert board_cli("keys", "export", tmp_path / "without") == 0
+    two("C")
+    for copy, told in (("with", False), ("without", True), ("without", False)):
+        capsys.readouterr()
+        assert board_cli("keys", "import", tmp_path / copy) == 0
+        assert ("count no more here, either: g/oven. If" in capsys.readouterr().out) == told
+    assert board_cli("telemetry-keys", "--with-former", "--out", tmp_path / "keys") == 0
+    capsys.readouterr()
+    assert board_cli("keys", "import", tmp_path / "without") == 0
+    assert "count no more here, either: g/oven. If" in capsys.readouterr().out
+
+
 def test_a_file_written_before_a_board_was_forgotten_brings_no_key_of_it_back(two, tmp_path):
     """Though nobody wrote it anew before the board was flashed again."""
     file, stolen = tmp_path / "keys", keys.load("g", "oven").key
     assert board_cli("telemetry-keys", "--out", file) == 0
     forget()
     now = flashed(SIGNS, "oven", stolen)[0]["command_key"]
-    assert board_cli("telemetry-keys", "--out", file) == 0
-    assert oven_in(file) == keys.readings_key(now)
+    for more in ([], ["--no-former"]):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {
+            "fleet/g/oven": [keys.readings_key(now), keys.readings_key(stolen)]}))  # fmt: skip
+        assert board_cli("telemetry-keys", "--out", file, *more) == 0
+        assert oven_in(file) == keys.readings_key(now)
 
 
 def test_a_board_that_comes_back_with_its_old_key_signs_nothing_with_it(two):

@@ -134,15 +134,18 @@ def refuse_void(device, board, flat, there, confirm, giving):
     wait for a mark that never comes. BoardError if that was not confirmed."""
     if not giving or (flat or {}).get("confirm") != "pipeline":
         return False
-    waiting = len(held.topics(device, board)) if giving.void(device, flat, there) else 0
+    why = giving.void(device, flat, there)
+    waiting = len(held.topics(device, board)) if why else 0
     if not waiting:
         return False
-    text = (f"the board holds {waiting} readings that are signed with a key that was forgotten or "
-            "given up: no table takes them, so the board would keep them, and measure no more "
-            "when its store is full. They will be erased")  # fmt: skip
+    text = (f"the board holds {waiting} readings that are signed with a key that was {why}: no "
+            "table takes them, so the board would keep them, and measure no more when its store "
+            "is full. They will be erased")  # fmt: skip
     if not confirm(text):
-        raise BoardError(f"Nothing was changed: {text}. `make backup` keeps them; then YES=1 "
-                         "(--yes) erases them.")  # fmt: skip
+        back = ("`umqtt-board telemetry-keys --with-former` has the key count again: then flash "
+                "the board, and it delivers them. Or " if why == giving.GIVEN_UP else "")
+        raise BoardError(f"Nothing was changed: {text}. {back}`make backup` keeps them; then "
+                         "YES=1 (--yes) erases them.")  # fmt: skip
     return True
 
 

@@ -162,6 +162,10 @@ def _tell_of_left(came):
         click.echo(f"  kept as they are here, for nothing proves that the file's are later: "
                    f"{', '.join(came.other)}. If the other computer has flashed them last, "
                    "--replace takes its keys")  # fmt: skip
+    if came.spent:
+        click.echo("  the other computer has given up former keys of readings, and they count no "
+                   f"more here, either: {', '.join(came.spent)}. If that was too early: "
+                   "telemetry-keys --with-former")  # fmt: skip
     if came.other or came.older:
         click.echo("  write telemetry-keys anew: boards may hold readings that they have signed "
                    "with the file's keys")  # fmt: skip

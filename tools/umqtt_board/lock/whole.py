@@ -139,7 +139,8 @@ class Came:
     other one; of authorities that were revoked here, boards that were forgotten here; of
     authorities that were here and the other computer has revoked; of boards that it has forgotten:
     lost are those whose key it had, kept those that have another key here; of boards whose
-    counter in the file is months ahead of this computer's clock, and was not taken. opens: what
+    counter in the file is months ahead of this computer's clock, and was not taken; of boards of
+    which the other computer has given up keys of readings that counted here. opens: what
     opens the keys here from now on, in words, where they got their lock; "" elsewhere."""
 
     new: list = field(default_factory=list)
@@ -153,6 +154,7 @@ class Came:
     lost: list = field(default_factory=list)
     kept: list = field(default_factory=list)
     ahead: list = field(default_factory=list)
+    spent: list = field(default_factory=list)
     opens: str = ""
 
 
@@ -336,7 +338,10 @@ def _bring_board(record, here, came, replace, believed):
     _without_void(record)
     if not replace and (gone or found is None and name in forgotten.names()):
         came.forgotten.append(name)
-    elif found is None or found.key != record.key and (
+        return
+    if found and {*record.spent} - {*found.spent}:
+        came.spent.append(name)
+    if found is None or found.key != record.key and (
             replace or believed and record.after(found) and not found.fresh):  # fmt: skip
         if found:
             record.remember(found.key, *found.former)

@@ -11,6 +11,7 @@ from umqtt_board.ota import counters, forgotten, keys
 from umqtt_board.settings.settings_file import firmware_settings
 
 KEY_BYTES = 32
+FORGOTTEN, GIVEN_UP = "forgotten", "given up"  #: why a key is void
 
 
 def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
@@ -104,15 +105,16 @@ def knows(device, flat, there, print_=""):
 
 
 def void(device, flat, there):
-    """Whether no table takes the readings that a board, a device.Device, holds: by the settings
-    `there` they are signed, and their key was forgotten or given up. flat: the settings that it
-    shall have."""
+    """Why no table takes the readings that a board, a device.Device, holds: by its settings
+    `there` they are signed, and their key was FORGOTTEN or GIVEN_UP; else "". flat: the settings
+    that it shall have."""
     if (there or {}).get("telemetry") != "signed":
-        return False
+        return ""
     group, name = flat.get("group", "default"), name_of(device, flat)
     signed, record = _shown(device, there, flat, name), keys.find(group, name)
-    return bool(signed) and (forgotten.is_void(f"{group}/{name}", signed) or record is not None
-                             and signed != record.key and record.gave_up(signed))
+    if signed and forgotten.is_void(f"{group}/{name}", signed):
+        return FORGOTTEN
+    return GIVEN_UP if record and signed not in ("", record.key) and record.gave_up(signed) else ""
 
 
 def arrived(device, flat, count=0):

@@ -51,15 +51,13 @@ def of_readings(records, former, there):
     """{"fleet/GROUP/DEVICE": list of keys, its own first} with which readings may be signed.
 
     former  whether also with those that a board had before, those that another computer has given
-            it, and those that the File `there` has of it; without those that were given up, or
-            forgotten with the board
+            it, and those that the File `there` has of it; without those that were given up
     """
     found = {}
     for record in records:
         full = _in_use(record)
         if former:
-            full += [one for one in _before(record, there) if not (
-                record.spends(one) or forgotten.is_void(record.name, one))]
+            full += [one for one in _before(record, there) if not record.spends(one)]
         found[_topic(record)] = list(dict.fromkeys(full))[: keys.FORMER + 1]
     return found
 
@@ -158,6 +156,15 @@ _OTHER = {MARKS: TELEMETRY, TELEMETRY: MARKS}
 _WORDS = {MARKS: "mark-keys", TELEMETRY: "telemetry-keys"}
 # Members beside the boards' names (tools/umqtt_pipeline/decode/device_keys.py).
 _OF, _GIVEN = "file", "given"
+
+
+def _without_forgotten(there, records):
+    """The File without the keys of boards that were forgotten, and have come back with another."""
+    known = {_topic(record): record.name for record in records}
+    void = forgotten.void()
+    return File({name: [one for one in _listed(had)
+                        if forgotten.line(known[name], one) not in void]
+                 if name in known else had for name, had in there.keys.items()}, there.given)
 
 
 def _there(out, records, purpose):
@@ -288,7 +295,7 @@ def telemetry_keys(group, out, no_former, with_former, drop, replace):
         raise BoardError("--no-former or --with-former: one takes the former keys out, the other "
                          "brings them back.")  # fmt: skip
     records = _records(group)
-    there = _there(out, records, TELEMETRY)
+    there = _without_forgotten(_there(out, records, TELEMETRY), records)
     _take_back(records if with_former else ())
     mine = _mine({*there.keys} | _forgotten(), group)
     gone, kept = _unknown(mine - set(made(records, TELEMETRY)))
