@@ -204,7 +204,7 @@ report: $(VENV)/.tools ## make the gold tables and an HTML report of them: TABLE
 	@mkdir -p "$$(dirname "$(REPORT)")"
 	@$(BIN)/umqtt-pipeline report --tables "$(TABLES)" --out "$(REPORT)"
 
-campaigns: $(VENV)/.ready ## the long forms of tests, which `make test` leaves out: four minutes of two cores: TESTS= JOBS=
+campaigns: $(VENV)/.ready ## the long forms of tests, which `make test` leaves out: five minutes of two cores: TESTS= JOBS=
 	@$(BIN)/python -m pytest --campaigns -m campaign --numprocesses "$(JOBS)" --maxprocesses 4 --dist loadfile $(TESTS)
 
 chaos: $(VENV)/.ready ## bridge, Spark and broker are killed at random instants, the tables compared: KILLS= SEED= STARTS=
