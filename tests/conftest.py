@@ -29,7 +29,7 @@ hypothesis.settings.load_profile("patient")
 
 # Rooms with files that take minutes come first, so that no worker is left alone with one of them
 # at the end. Spark and the compiled audit use every core; demonstrations and boards mostly wait.
-# A file of one kind beside a file of the other is done sooner than one kind after the other.
+# With files of both kinds side by side no core stands idle.
 BUSY = [HERE / name for name in ("explore", "pipeline", "audit")]
 WAITING = [HERE / name for name in ("demo", "attacks", "firmware", "boards")]
 

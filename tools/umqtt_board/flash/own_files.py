@@ -84,10 +84,12 @@ def told(device):
     for note in filter(None, text.split("),")):
         try:
             name, to = ast.literal_eval(note + ")")
-            damaged |= not _is_kept_as(name, to)
-            noted |= {(name, to): None} if _is_kept_as(name, to) else {}
         # A board may say anything.
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            name = to = None
+        if _is_kept_as(name, to):
+            noted[name, to] = None
+        else:
             damaged = True
     there = kinds(device, [to for _, to in noted])  # none, if it was cut in between
     named = sorted(device.value(_NAMED_SO, [str])) if damaged else None

@@ -37,9 +37,10 @@ def give(flat, device, held=None, tell=lambda text: None, signed="", count=0):
     with keys.locked():
         record = keys.find(group, device) or keys.Record(group, device, "")
         _choose(record, flat, held, tell)
-        if signed and forgotten.is_void(record.name, signed):
+        why = _why_void(record, signed)
+        if why == FORGOTTEN:
             tell(f"{device} was forgotten: what it has signed until now goes to quarantine")
-        elif signed and signed != record.key and record.gave_up(signed):
+        elif why == GIVEN_UP:
             tell(f"the key that {device} had was given up (`telemetry-keys --no-former`): what it "
                  "has signed until now goes to quarantine")  # fmt: skip
         elif signed and signed not in (record.key, *record.former):
@@ -111,10 +112,15 @@ def void(device, flat, there):
     if (there or {}).get("telemetry") != "signed":
         return ""
     group, name = flat.get("group", "default"), name_of(device, flat)
-    signed, record = _shown(device, there, flat, name), keys.find(group, name)
-    if signed and forgotten.is_void(f"{group}/{name}", signed):
+    record = keys.find(group, name) or keys.Record(group, name, "")
+    return _why_void(record, _shown(device, there, flat, name))
+
+
+def _why_void(record, signed):
+    """The same of the key `signed`, "" for none, of the board of a keys.Record."""
+    if signed and forgotten.is_void(record.name, signed):
         return FORGOTTEN
-    return GIVEN_UP if record and signed not in ("", record.key) and record.gave_up(signed) else ""
+    return GIVEN_UP if signed not in ("", record.key) and record.gave_up(signed) else ""
 
 
 def arrived(device, flat, count=0):
