@@ -13,6 +13,7 @@ import audit_kit as kit
 import damages
 import pyarrow.parquet as pq
 import pytest
+from networks import Network
 from real_traffic import captured
 from web_frames import AGREED, ASKED, frame
 
@@ -321,3 +322,17 @@ def test_clocks_of_both_directions_that_are_some_milliseconds_apart(web, merged,
         assert (conn["client_packets"], conn["broker_packets"], conn["client_id"]) == (41, 40, "d")
         assert merged or conn["ended"] == "FIN by client"
         assert found["violations"] == []
+
+
+@pytest.mark.parametrize(("loss", "late", "marks"), [
+    (0.03, 0, {}), (0, 0.1, {}), (0.1, 0.3, {}), (0.03, 0.03, {"idents": False}),
+    (0.03, 0.03, {"stamps": False}), (0.1, 0.3, {"stamps": False})])  # fmt: skip
+def test_both_ends_of_a_network_that_loses_and_reorders(loss, late, marks, tmp_path):
+    """What one end sent again is no copy that the other end has late, nor the other way round."""
+    network = Network(7, loss, late, **marks)
+    paths = [kit.pcap(tmp_path / f"{k}.pcap", frames) for k, frames in enumerate(network.ends)]
+    found = kit.read(paths, tmp_path)
+    (row,) = found["connections"]
+    assert [row["client_resent"], row["broker_resent"]] == network.resent
+    assert row["longest_silence_s"] > 2 and found["violations"] == found["problems"] == []
+    assert [flow["latency_ms"] > 0 for flow in found["flows"]] == [True] * 200

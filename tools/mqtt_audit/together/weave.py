@@ -2,9 +2,11 @@
 
 Knows: segments, which capture each is from. Must not know: files of tables, what payloads mean.
 
-What two captures have must count once. A segment that is new in its own capture and goes no
-further than the others have come is a COPY. One that its own capture has had before was sent
-again: of these as many count as the capture has that has most.
+What two captures have must count once. Of segments that are the same in several, the first one
+counts, and the others are a COPY. Of another one, as a network card may cut or join them, it tells
+how far it goes: one that is new in its own capture and goes no further than the others have come
+is a COPY. One that its own capture has had before was sent again: of these as many count as the
+capture has that has most.
 """
 
 import numpy as np
@@ -24,6 +26,7 @@ FAR = 1 << 26  #: bytes; so far from its place a segment is of another connectio
 SIDE = np.dtype([("to", "i8"), ("again", "i8"), ("isn", "i8"), ("known", "u1"),
                  ("isn_known", "u1")], align=True)  # fmt: skip
 EMPTY, FULL = 0, 1
+ALONE, FIRST, LATER = range(3)  #: what twins() says
 
 
 @kernel
@@ -54,11 +57,34 @@ def _reach(side, to):
         side["to"], side["known"] = to, 1
 
 
+def twins(rows, which, side):
+    """Of each row: ALONE, or one of the same segments in several captures: FIRST, LATER. What a
+    capture has several times, as what is sent again, is the same by its turn. which, side: as
+    mark() has them."""
+    found = np.full(len(rows), ALONE, np.uint8)
+    some = np.flatnonzero((side >= 0) & (rows["flags"] & COPY == 0))
+    of = [rows[name][some].astype(np.uint64) for name in ("seq", "ack", "cap", "stamp", "ident")]
+    number = side[some].astype(np.uint64) << np.uint64(8) | rows["flags"][some]
+    for part in of:
+        number = (number ^ part) * np.uint64(0x9E3779B97F4A7C15)
+        number ^= number >> np.uint64(29)
+    order = np.lexsort((which[some], number))
+    new = np.ones(len(some), bool)
+    new[1:] = (np.diff(number[order]) > 0) | (np.diff(which[some][order]) != 0)
+    place = np.arange(len(some))
+    turn = np.zeros(len(some), np.uint64)
+    turn[order] = place - np.maximum.accumulate(np.where(new, place, 0))
+    number += turn * np.uint64(0xC2B2AE3D27D4EB4F)
+    _, first, at, many = np.unique(number, True, True, True)
+    found[some] = np.where(many[at] == 1, ALONE, np.where(first[at] == place, FIRST, LATER))
+    return found
+
+
 @entry
-def mark(rows, which, side, own, every):
+def mark(rows, which, side, twin, own, every):
     """Set COPY where it belongs. which: capture of each row; side: its place in `own` (rows of
-    SIDE by side, capture, kind) and in `every` (by side, kind), -1: none. A segment that was cut
-    off has the bytes that are there: others may have the rest."""
+    SIDE by side, capture, kind) and in `every` (by side, kind), -1: none; twin: as twins() says.
+    A segment that was cut off has the bytes that are there: others may have the rest."""
     for i in range(len(rows)):
         row, k = rows[i], side[i]
         if k < 0:
@@ -73,11 +99,13 @@ def mark(rows, which, side, own, every):
             e["isn_known"], e["isn"] = opens > 0, seq
         end = seq + row["wire"] + (row["flags"] & (SYN | FIN) > 0) & MASK
         far = end + row["ack"] & MASK
+        copied = twin[i] == LATER
         if row["wire"]:
-            copied = _copied(own[k, which[i], FULL], e, seq, end)
+            if twin[i] == ALONE:
+                copied = _copied(own[k, which[i], FULL], e, seq, end)
             _reach(own[k, which[i], FULL], end)
             _reach(e, end)
-        else:
+        elif twin[i] == ALONE:
             copied = _copied(own[k, which[i], EMPTY], every[k, EMPTY], far - 1, far)
         _reach(own[k, which[i], EMPTY], far)
         _reach(every[k, EMPTY], far)
@@ -125,7 +153,8 @@ class Woven:
         used, pair = np.unique(pair_of, return_inverse=True)
         side = 2 * pair[self._rows["key"]] + self._rows["dir"]
         side[pair_of[self._rows["key"]] < 0] = -1
-        mark(self._rows, self.which, side, np.zeros((2 * len(used), len(self.names), 2), SIDE),
+        own = np.zeros((2 * len(used), len(self.names), 2), SIDE)
+        mark(self._rows, self.which, side, twins(self._rows, self.which, side), own,
              np.zeros((2 * len(used), 2), SIDE))  # fmt: skip
         for start in range(0, len(side), BUNCH):
             here = start + np.flatnonzero(side[start : start + BUNCH] >= 0)
