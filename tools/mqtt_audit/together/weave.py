@@ -27,6 +27,7 @@ SIDE = np.dtype([("to", "i8"), ("again", "i8"), ("isn", "i8"), ("known", "u1"),
                  ("isn_known", "u1")], align=True)  # fmt: skip
 EMPTY, FULL = 0, 1
 ALONE, FIRST, LATER = range(3)  #: what twins() says
+POSITIVE = (1 << 63) - 1
 
 
 @kernel
@@ -57,26 +58,50 @@ def _reach(side, to):
         side["to"], side["known"] = to, 1
 
 
-def twins(rows, which, side):
+@entry
+def _number(rows, side, numbers):
+    """Numbers that are the same for the same segments. side: as mark() has it."""
+    for i in range(len(rows)):
+        row, number = rows[i], wide(side[i]) << 8 | rows[i]["flags"]
+        for part in (wide(row["seq"]) << 32 | row["ack"], wide(row["stamp"]) << 16 | row["ident"],
+                     wide(row["cap"])):  # fmt: skip
+            number = (number ^ part) * 0x1E3779B97F4A7C15 & POSITIVE
+            number ^= number >> 29
+        numbers[i] = number
+
+
+@entry
+def _pair(numbers, order, rows, which, side, many, firsts, found):
+    """Fill `found` as twins() says. order: places of the rows by number, equal ones in turn; many:
+    zeros, one for each capture; firsts: room for as many places as there are rows."""
+    begin = 0
+    while begin < len(order):
+        end, turns = begin, 0
+        while end < len(order) and numbers[order[end]] == numbers[order[begin]]:
+            i = order[end]
+            end += 1
+            if side[i] < 0 or rows[i]["flags"] & COPY:
+                continue
+            turn = many[which[i]]
+            many[which[i]] += 1
+            if turn < turns:
+                found[firsts[turn]], found[i] = FIRST, LATER
+            else:
+                firsts[turns] = i
+                turns += 1
+        for k in range(begin, end):
+            many[which[order[k]]] = 0
+        begin = end
+
+
+def twins(rows, which, side, captures):
     """Of each row: ALONE, or one of the same segments in several captures: FIRST, LATER. What a
     capture has several times, as what is sent again, is the same by its turn. which, side: as
-    mark() has them."""
-    found = np.full(len(rows), ALONE, np.uint8)
-    some = np.flatnonzero((side >= 0) & (rows["flags"] & COPY == 0))
-    of = [rows[name][some].astype(np.uint64) for name in ("seq", "ack", "cap", "stamp", "ident")]
-    number = side[some].astype(np.uint64) << np.uint64(8) | rows["flags"][some]
-    for part in of:
-        number = (number ^ part) * np.uint64(0x9E3779B97F4A7C15)
-        number ^= number >> np.uint64(29)
-    order = np.lexsort((which[some], number))
-    new = np.ones(len(some), bool)
-    new[1:] = (np.diff(number[order]) > 0) | (np.diff(which[some][order]) != 0)
-    place = np.arange(len(some))
-    turn = np.zeros(len(some), np.uint64)
-    turn[order] = place - np.maximum.accumulate(np.where(new, place, 0))
-    number += turn * np.uint64(0xC2B2AE3D27D4EB4F)
-    _, first, at, many = np.unique(number, True, True, True)
-    found[some] = np.where(many[at] == 1, ALONE, np.where(first[at] == place, FIRST, LATER))
+    mark() has them; captures: how many there are."""
+    numbers, found = np.zeros(len(rows), np.int64), np.full(len(rows), ALONE, np.uint8)
+    _number(rows, side, numbers)
+    _pair(numbers, np.argsort(numbers, kind="stable"), rows, which, side,
+          np.zeros(captures, np.int64), np.zeros(len(rows), np.int64), found)  # fmt: skip
     return found
 
 
@@ -154,8 +179,8 @@ class Woven:
         side = 2 * pair[self._rows["key"]] + self._rows["dir"]
         side[pair_of[self._rows["key"]] < 0] = -1
         own = np.zeros((2 * len(used), len(self.names), 2), SIDE)
-        mark(self._rows, self.which, side, twins(self._rows, self.which, side), own,
-             np.zeros((2 * len(used), 2), SIDE))  # fmt: skip
+        twin = twins(self._rows, self.which, side, len(self.names))
+        mark(self._rows, self.which, side, twin, own, np.zeros((2 * len(used), 2), SIDE))
         for start in range(0, len(side), BUNCH):
             here = start + np.flatnonzero(side[start : start + BUNCH] >= 0)
             rows, which = self._rows[here], self.which[here]
