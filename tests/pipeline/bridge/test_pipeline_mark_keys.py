@@ -1,6 +1,7 @@
 """Signed marks: the file of keys, and what the bridge does when it changes or cannot be used."""
 
 import json
+import os
 
 import pytest
 from pipeline_kit import run
@@ -57,6 +58,19 @@ def test_a_file_that_changes_is_read_again_and_one_that_cannot_be_used_changes_n
     file({"fleet/g/oven": "cd" * 32})
     made.refresh()
     assert made.seal(TOPIC, MARK) not in (first, MARK)
+
+
+def test_nobody_waits_for_a_pipe_in_the_place_of_the_file(file, caplog):
+    path = file({"fleet/g/oven": KEY})
+    made = MarkKeys(path)
+    first = made.seal(TOPIC, MARK)
+    path.unlink()
+    os.mkfifo(path, 0o600)
+    made.refresh()
+    assert made.seal(TOPIC, MARK) == first
+    assert f"{path} cannot be read: it is no plain file, but a pipe; the keys" in caplog.text
+    with pytest.raises(ValueError, match="no plain file"):
+        MarkKeys(path)
 
 
 def test_devices_that_fall_out_of_the_file_are_told(file, caplog):

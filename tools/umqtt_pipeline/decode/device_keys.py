@@ -9,6 +9,8 @@ import os
 import re
 import stat
 
+from ..spool.files import open_plain
+
 log = logging.getLogger("umqtt.keys")
 
 _DEVICE = re.compile("fleet/[^/]+/[^/]+")
@@ -102,7 +104,7 @@ def _look(path):
 
 def _json(path):
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_plain) as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
                 raise ValueError(f"{path} holds keys and others may read it: `chmod 600 {path}`")
             return json.load(file)

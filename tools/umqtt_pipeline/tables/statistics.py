@@ -11,7 +11,6 @@ import datetime
 import math
 import sys
 from dataclasses import dataclass, field
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,9 +18,6 @@ import pyarrow.compute as pc
 LONGEST = 200  #: letters of a text that are told of
 _LAST = "\U0010ffff"  #: no letter stands behind it
 _MS = 1000  #: us; Delta Lake tells of no shorter time
-#: Digits and powers of ten of a float that every reader of JSON takes for the same one. delta-rs
-#: takes one of some twenty longer ones for its neighbour.
-_DIGITS, _POWERS = 15, 20
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ def _is_plain(kind):
 
 def ends_of(low, high):
     """The ends of a column as the log has them: no value lies outside of these. Texts are cut,
-    times are of whole milliseconds, floats of at most 15 digits."""
+    times are of whole milliseconds."""
     if isinstance(low, datetime.datetime):
         return _time(low), _time(_later(high))
     if isinstance(low, datetime.date):
@@ -95,21 +91,13 @@ def ends_of(low, high):
             cut += 1
         return low[:LONGEST], high[:cut] + _LAST if len(high) > cut else high
     if isinstance(low, float):
-        return _short(low, ROUND_FLOOR, -math.inf), _short(high, ROUND_CEILING, math.inf)
+        return _finite(low), _finite(high)
     return low, high
 
 
-def _short(value, rounding, to):
-    """A float with few digits, which is this one or lies beyond it; but JSON has none beyond the
-    largest one."""
-    if math.isinf(value):
-        return math.copysign(sys.float_info.max, value)
-    said = Decimal(repr(value))
-    if len(said.as_tuple().digits) <= _DIGITS and abs(said.adjusted()) < _POWERS:
-        return value
-    beyond = Decimal(math.nextafter(value, to))
-    made = float(Context(prec=_DIGITS, rounding=rounding).create_decimal(beyond))
-    return made if math.isfinite(made) else math.copysign(sys.float_info.max, made)
+def _finite(value):
+    """A float as JSON has it, which has no infinity: the largest one stands for it."""
+    return math.copysign(sys.float_info.max, value) if math.isinf(value) else value
 
 
 def _time(value):
