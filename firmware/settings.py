@@ -272,7 +272,7 @@ def load(path=PATH):
     try:
         return complete(data)
     except SettingsError as error:
-        raise SettingsError("%s:\n%s" % (path, error))
+        raise SettingsError("%s: %s" % (path, error))
 
 
 def template():

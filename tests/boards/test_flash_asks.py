@@ -96,6 +96,10 @@ def test_a_board_is_not_left_waiting_with_readings_that_no_table_takes(
             steps.refuse_harm(one, UNIX, flat, there, lambda text: False, giving)
         assert steps.refuse_harm(one, UNIX, flat, there, lambda text: "no table takes" in text,
                                  giving) == ("", True)  # fmt: skip
+        with pytest.raises(BoardError, match=f"as default/one. .* key that was {how}:") as said:
+            steps.refuse_harm(one, UNIX, flat | {"device": "two"}, there, lambda text: False,
+                              giving)  # fmt: skip
+        assert "umqtt-board command" not in str(said.value)
         for new in (flat | {"confirm": "broker"}, None):
             assert steps.refuse_harm(
                 one, UNIX, new, there, lambda text: False, giving) == ("", False)

@@ -287,7 +287,7 @@ def test_console_stops_and_resumes_the_sensor(boards, broker, tmp_path):
 def test_wrong_settings_are_named_on_the_console(boards, broker):
     board = boards.make(broker.port, keepalive=0, colour="red")
     board.power_on()
-    board.wait_for(r"umqtt: settings: colour: unknown key", 10)
+    board.wait_for(r"umqtt: settings: /settings.json: colour: unknown key", 10)
     board.wait_for(r"umqtt: settings: keepalive: expected .* from 1 to 65535, got 0", 5)
 
 

@@ -4,6 +4,7 @@ Knows the terminal. Every error is a sentence on standard error and exit status 
 """
 
 import contextlib
+import errno
 import os
 import shlex
 import signal
@@ -262,7 +263,9 @@ def main(arguments=None):
         sys.exit(2)
     except OSError as error:  # of this computer: a disk that is full, a folder that is not ours
         where = f"{error.filename}: " if error.filename else ""
-        click.echo(f"umqtt-board: {where}{error.strerror or error}.", err=True)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        room = ": make room on this computer's disk, then run the command again" if full else ""
+        click.echo(f"umqtt-board: {where}{error.strerror or error}{room}.", err=True)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt) as error:
         again = "; the same command goes on from there" if _RESUMES & set(given) else ""

@@ -19,9 +19,17 @@ def create(path):
 
 
 def write(path, data):
-    """Write bytes into a new file; see create()."""
-    with create(path) as file:
-        file.write(data)
+    """Write bytes into a new file; see create(). If they cannot all be written, as on a full
+    disk, the OSError names the file, and none is left."""
+    file = create(path)
+    try:
+        with file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def seal(path):
@@ -53,8 +61,5 @@ def replace(path, data):
     if not path.parent.is_dir():
         raise BoardError(f"{path} cannot be written: there is no folder {path.parent}.")
     aside = path.with_name(f".{path.name}.new")
-    with create(aside) as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    write(aside, data)
     os.replace(aside, path)

@@ -142,6 +142,8 @@ class Folder(click.Path):
     def convert(self, value, param, ctx):
         if not value:
             self.fail("the name of the folder is empty", param, ctx)
+        if "://" in value:
+            self.fail(f"{value} is no folder on a disk: name one", param, ctx)
         _has_text_name(self, value, param, ctx)
         if Path(value).exists() and not Path(value).is_dir():
             self.fail(f"{value} is no folder: name another one", param, ctx)
@@ -160,6 +162,9 @@ class SpoolFolder(Folder):
         if "," in value:
             self.fail(f"{value}: the name of a spool has no comma, because commas separate spools",
                       param, ctx)  # fmt: skip
+        if "://" in value:
+            self.fail(f"{value} is no folder: a spool is on a disk, and a bridge ships it to an "
+                      "object store with --ship", param, ctx)  # fmt: skip
         return super().convert(value, param, ctx)
 
 

@@ -1,5 +1,6 @@
 """Files that are no copy of keys, or were changed, or are of another kind: none is taken."""
 
+import errno
 import json
 import os
 import stat
@@ -17,6 +18,19 @@ def test_what_is_no_file_is_no_copy(tmp_path, capsys):
     assert "is no file" in capsys.readouterr().err
     assert board_cli("mark-keys", "--out", tmp_path / "no" / "keys") == 2
     assert f"there is no folder {tmp_path / 'no'}." in capsys.readouterr().err
+
+
+def test_on_a_full_disk_the_file_is_named_and_none_is_left(monkeypatch, tmp_path, capsys):
+    """An empty one would stand in the way of the same command."""
+    monkeypatch.setattr(os, "fsync", _full)
+    path = tmp_path / "s.pem"
+    assert board_cli("signing-key", path, "--no-passphrase") == 2
+    assert f"{path}: No space left on device: make room" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def _full(handle):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 SHAPES = [

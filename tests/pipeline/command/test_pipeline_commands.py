@@ -88,6 +88,9 @@ INGEST = ("ingest", "--spool", "none", "--tables", "t", "--once")
     ((*BRIDGE, "--metrics", "none/x"), "none/x: its folder"),
     (("bridge", "--broker", "h:1", "--spool", ""), "the folder is empty"),
     (("bridge", "--broker", "h:1", "--spool", os.devnull), "is no folder"),
+    (("bridge", "--broker", "h:1", "--spool", "s3://b/p"), "ships it to an object store with"),
+    (("export", "--tables", ".", "--out", ""), "the folder is empty"),
+    (("export", "--tables", ".", "--out", "s3://b/p"), "no folder on a disk"),
     (("bridge", "--broker", "h:1", "--spool", "a,b"), "the name of a spool has no comma"),
     *(((*BRIDGE, "--topic", topic), "$share/GROUP/FILTER")
       for topic in ("$share", "$share/x", "$share//a", "$share/x/", "$share/+/a")),

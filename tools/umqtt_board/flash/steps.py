@@ -120,7 +120,7 @@ def refuse_harm(device, board, flat, there, confirm, giving=None):
     board or its messages, and that was not confirmed. Returns what refuse_new_name() does."""
     refuse_lowered(flat, there, confirm)
     cut = refuse_half(device, confirm)
-    renamed, give_up = refuse_new_name(device, board, flat, there, confirm)
+    renamed, give_up = refuse_new_name(device, board, flat, there, confirm, giving)
     give_up = give_up or cut or refuse_void(device, board, flat, there, confirm, giving)
     if not give_up:
         refuse_left_behind(device, board, flat, there, confirm)
@@ -142,11 +142,18 @@ def refuse_void(device, board, flat, there, confirm, giving):
             "table takes them, so the board would keep them, and measure no more when its store "
             "is full. They will be erased")  # fmt: skip
     if not confirm(text):
-        back = ("`umqtt-board telemetry-keys --with-former` has the key count again: then flash "
-                "the board, and it delivers them. Or " if why == giving.GIVEN_UP else "")
-        raise BoardError(f"Nothing was changed: {text}. {back}`make backup` keeps them; then "
-                         "YES=1 (--yes) erases them.")  # fmt: skip
+        raise BoardError(f"Nothing was changed: {text}. {_back(why, giving)}`make backup` keeps "
+                         "them, and YES=1 (--yes) erases them.")  # fmt: skip
     return True
+
+
+def _back(why, giving):
+    """How a board may deliver what it has signed with a void key after all, in words. why: as
+    giving.void() says."""
+    if why != giving.GIVEN_UP:
+        return ""
+    return ("`umqtt-board telemetry-keys --with-former` has the key count again, and the board "
+            "can deliver them before the flash. Or ")  # fmt: skip
 
 
 def refuse_half(device, confirm=lambda text: False):
@@ -168,7 +175,7 @@ def refuse_lowered(flat, there, confirm):
                          "it.")  # fmt: skip
 
 
-def refuse_new_name(device, board, flat, there, confirm):
+def refuse_new_name(device, board, flat, there, confirm, giving):
     """(what is to be said if the settings `flat` give the board another name or group than those
     that are `there`, else ""; whether its store is to be erased for that).
 
@@ -188,13 +195,15 @@ def refuse_new_name(device, board, flat, there, confirm):
     group, name = old.split("/")
     text = (f"the board holds {waiting} readings that it took as {old}. As {new} it cannot "
             "deliver them, and all that it holds will be erased")  # fmt: skip
+    why = giving.void(device, there, there) if giving else ""
+    first = (f"They are signed with a key that was {why}: no table takes them. "
+             f"{_back(why, giving)}" if why else
+             f"Let it deliver them first: `umqtt-board command --device {name} --group {group} "
+             f"interval 86400` stops new ones; then flash it again. {_without_mark(there)}If it "
+             "cannot deliver them, ")  # fmt: skip
     if not confirm(text):
-        raise BoardError(
-            f"Nothing was changed: {text}. Let it deliver them first: `umqtt-board command "
-            f"--device {name} --group {group} interval 86400` stops new ones; then flash it "
-            f"again. {_without_mark(there)}If it cannot deliver them, `make backup` keeps them, "
-            "and YES=1 (--yes) erases them."
-        )
+        raise BoardError(f"Nothing was changed: {text}. {first}`make backup` keeps them, and "
+                         "YES=1 (--yes) erases them.")  # fmt: skip
     return renamed, True
 
 

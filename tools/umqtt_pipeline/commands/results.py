@@ -11,7 +11,7 @@ from umqtt_runtime import command as running
 from umqtt_runtime.options import Problem, with_spark
 
 from .. import options as arguments
-from ..options import OutputFile, TablesHere
+from ..options import Folder, OutputFile, TablesHere
 from .group import damaged_file_named, main, reachable, sentence_if_in_use, there, writable
 
 REASONS = 20  #: that are listed: a decoder of one's own may give each message another
@@ -100,7 +100,7 @@ def quarantine(tables, topic, reason, limit, as_json):
 
 @main.command()
 @click.option("--tables", required=True, type=TablesHere())
-@click.option("--out", required=True, type=click.Path(file_okay=False), help="a folder")
+@click.option("--out", required=True, type=Folder("_state", "tables"), help="a folder")
 @click.option("--table", "names", multiple=True, help="only this one; several times")
 @click.option("--version", type=click.IntRange(0), help="one table as it was, by Delta's version")
 def export(tables, out, names, version):

@@ -296,7 +296,7 @@ def build(root, out):
         health=any(d["battery"] is not None or d["rssi"] is not None for d in shown),
         fleet=_fleet(dataset, table) if dataset else None,
         drawn=_drawn(root, shown, dataset) if dataset else [],
-        plotted=sum(d["readings"] > 0 for d in devices),
+        plotted=sum(d["readings"] > 0 for d in devices), plots=PLOTS,
     )  # fmt: skip
     _write(Path(out).resolve(), text)
 
