@@ -29,6 +29,7 @@ ROWS = {
     "which batch {} has changed": "is gone, which batch",
     "to which no batch has brought anything": "is gone, to which no batch has brought anything",
     "tables of gold are gone": "tables of gold are gone",
+    "another version of umqtt-pipeline": "another version of umqtt-pipeline",
     "it has lost what was decided on": "has lost what was decided on",
     "the checkpoint in its log has other files": CHECKPOINT,
     "an action of it is not whole": COMMIT, "it is a commit of a batch": COMMIT,

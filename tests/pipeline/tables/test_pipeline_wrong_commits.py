@@ -227,6 +227,16 @@ def test_the_intents_of_another_folder(root, gone):
             ready(root)
 
 
+def test_intents_of_another_version(root):
+    """Whatever these say, nobody reads them by what this version knows."""
+    for path in commits(root, "_state/intents"):
+        path.write_text(path.read_text().replace('"format":1', '"format":2'))
+    path = commits(root, "_state/intents")[1]
+    assert f"{path}: another version of umqtt-pipeline has written it" in wrong(root)
+    with pytest.raises(SpoolError, match="another version of umqtt-pipeline has written it: put"):
+        ready(root)
+
+
 def test_a_lost_commit_whose_files_are_torn(root):
     """A power cut may take both; the commit made again would keep readers from all rows."""
     (data,) = (path for path in files(root) if path.name.startswith("000000000002-"))

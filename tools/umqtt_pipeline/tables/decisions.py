@@ -9,7 +9,7 @@ from umqtt_runtime import failures
 
 from ..spool.files import SpoolError
 from .commits import Log, columns_of, digest, is_whole, one
-from .intents import COLUMN, check_of
+from .intents import COLUMN, FORMAT, check_of
 from .places import Places
 from .schema import ALL
 from .store import File, opened
@@ -57,6 +57,9 @@ class Decided:
             if not isinstance(intent, dict) or told.get("check") != check_of(intent):
                 found.say(path, "it is not the intent that was written")
                 continue
+            if told.get("format") != FORMAT:
+                found.say(path, "another version of umqtt-pipeline has written it")
+                break
             if strange := self._strange(intent):
                 what = "file" if places.has_numbers() else "folder"
                 log.misplaced(

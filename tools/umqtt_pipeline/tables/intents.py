@@ -26,6 +26,7 @@ from .lock import InUse
 from .store import File, begin, naming, opened
 
 COLUMN = pa.schema([("none", pa.int64())])  #: a table must have one
+FORMAT = 1  #: number of the form of an intent, which is written beside it
 PUT_BACK = "put it back as it was, or begin in another folder (--tables)"
 #: As if before the first one. touched: the last number that changed a table; before: the one
 #: before that, of the tables that the newest intent changes; there: the tables that had been made,
@@ -86,6 +87,9 @@ class Intents:
             raise self._damaged("its last commit is no intent")
         if found is not None and info.get("check") != check_of(found):
             raise self._damaged("its last intent is not what was written")
+        if found is not None and info.get("format") != FORMAT:
+            raise SpoolError(f"{self.storage.path(self.name)}: another version of umqtt-pipeline "
+                             f"has written it: {self.advice}")  # fmt: skip
         if found is not None and set(self._nothing) - set(found):
             raise self._damaged("its last intent is that of another folder")
         return found or self._nothing
@@ -124,8 +128,9 @@ class Intents:
             with naming(self.storage.path(f"{self.name}/_delta_log")):
                 self._log.create_write_transaction(
                     [], mode="append", schema=Schema.from_arrow(COLUMN),
-                    commit_properties=CommitProperties({"intent": made, "check": check_of(made)},
-                                                       max_commit_retries=0))
+                    commit_properties=CommitProperties(
+                        {"intent": made, "check": check_of(made), "format": FORMAT},
+                        max_commit_retries=0))
         except CommitFailedError:
             raise InUse(f"{self.storage.root} is being written by another {self._writers}")
         self._log.update_incremental()
