@@ -26,6 +26,18 @@ def test_the_page_has_the_metrics_of_the_bridge(tmp_path):
     assert sorted(named) == sorted(keys)
 
 
+def test_counters_begin_at_0_whatever_is_read_again(tmp_path):
+    """What an earlier run, or another bridge, has received stands in its own counters."""
+    for name in ("own", "peer"):
+        fill(tmp_path / name, [publish(b"none"), publish(senml(3, device=name), name)])
+    bridge = Bridge(Settings(host="h", port=1, spool=str(tmp_path / "own"),
+                             peers=(str(tmp_path / "peer"),)))  # fmt: skip
+    bridge._account()
+    said = bridge.state()
+    bridge.spool.close()
+    assert (said["marks"], said["unreadable"], said["held_back"], said["unsigned"]) == (2, 0, 0, 0)
+
+
 def test_the_page_has_the_metrics_of_ingest(tmp_path):
     spark_says = SimpleNamespace(name="q", numInputRows=1, timestamp="t", batchId=0,
                                  durationMs={"triggerExecution": 5})  # fmt: skip

@@ -215,6 +215,21 @@ def test_a_wrong_value_is_in_quarantine_and_in_the_mark(changes):
     assert marks.unreadable == 0 and (topic().encode(), EPOCH) in marks.due
 
 
+@pytest.mark.parametrize("named", [(EPOCH, 7), (EPOCH, 0), (b"x", 7), (EPOCH,), 7])
+def test_a_decoder_names_the_number_of_what_it_refuses(named):
+    """A name that is none is as if it had given none."""
+    def refuses(topic, payload):
+        raise Malformed("no value", identity=named)
+
+    known = named == (EPOCH, 7)
+    r, marks = row(refuses), Marks(Decoders((refuses,)))
+    assert (r.reason, r.epoch, r.sequence) == ("no value", *([EPOCH.hex(), 7] if known
+                                                             else [None, None]))  # fmt: skip
+    marks.feed(publish(b"x"))
+    assert [key for key in marks.marks] == [(topic().encode(), EPOCH)] * known
+    assert marks.unreadable == (not known)
+
+
 @pytest.mark.parametrize("changes", [{"sequence": 0}, {"sequence": 1.5}, {"epoch": "zz"},
                                      {"epoch": None}])  # fmt: skip
 def test_a_reading_without_an_identity_moves_no_mark(changes):

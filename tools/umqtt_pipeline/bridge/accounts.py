@@ -99,9 +99,11 @@ def restore(spool, marks, file, with_rest):
         log.warning("%s is damaged (%s): marks are made again from the spool", path, error)
         marks = Marks(marks.decoders, marks.keys)
     start, count = max(start, begun), 0
-    for block, body in spooling.walk(spool.folder, start, spool.position if with_rest else start):
-        marks.feed(body, now=block.received)
-        count += block.count
+    with marks.uncounted():
+        for block, body in spooling.walk(
+                spool.folder, start, spool.position if with_rest else start):  # fmt: skip
+            marks.feed(body, now=block.received)
+            count += block.count
     marks.tell_all()
     log.info("spool %s at position %d; %d marks (messages read again: %d)",
              spool.folder, spool.position, len(marks.marks), count)  # fmt: skip

@@ -8,6 +8,7 @@ import json
 import logging
 import re
 from bisect import bisect_right
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -152,6 +153,16 @@ class Marks:
         self.held_back = 0  #: readings that no device can have made when they came
         self.unsigned = 0  #: readings without their device's code
         self._now = 0
+
+    @contextmanager
+    def uncounted(self):
+        """What is fed meanwhile is in none of the counters: an earlier run or another bridge has
+        counted it."""
+        before = self.unreadable, self.held_back, self.unsigned
+        try:
+            yield
+        finally:
+            self.unreadable, self.held_back, self.unsigned = before
 
     def feed(self, body, heard=True, now=0):
         """Take in durable messages: the bytes of PUBLISH packets, the more at once the better:

@@ -278,7 +278,8 @@ class Bridge:
     def _account(self):
         """Take into the marks what was made durable since the last time."""
         self._accounts.settle()
-        self.peers.feed(self.marks)
+        with self.marks.uncounted():
+            self.peers.feed(self.marks)
 
     def _disk_full(self, found, error):
         self.counts["refused_by_disk"] += 1

@@ -57,7 +57,7 @@ class Decoders:
                 if given is not None:
                     return _checked(name, given)
             except Malformed as error:
-                raise Malformed(_plain(str(error)), identity=_identity(given))
+                raise Malformed(_plain(str(error)), identity=_identity(given) or _named(error))
             except BaseException as error:  # the user's own code may raise SystemExit, too
                 if _of_a_signal(error):
                     raise
@@ -94,17 +94,29 @@ def _plain(text):
 def _identity(given):
     """(epoch, sequence) of what a decoder gave, or None."""
     try:
-        return _epoch(given), _sequence(given)
+        return _right(given.epoch, given.sequence)
     except Exception:  # it may be anything, or None
         return None
 
 
-def _epoch(given):
-    return epoch({"ep": given.epoch}, reasons.OWN)
+def _named(error):
+    """(epoch, sequence) that a decoder names in its Malformed, or None."""
+    try:
+        return _right(*error.identity)
+    except Exception:  # it may be anything, or None
+        return None
 
 
-def _sequence(given):
-    return _within(given.sequence, 1, LIMIT - 1, "sq")
+def _right(epoch_, sequence):
+    return _epoch(epoch_), _sequence(sequence)
+
+
+def _epoch(value):
+    return epoch({"ep": value}, reasons.OWN)
+
+
+def _sequence(value):
+    return _within(value, 1, LIMIT - 1, "sq")
 
 
 def _checked(name, given):
@@ -116,11 +128,11 @@ def _checked(name, given):
     measurements = [_measurement(*each) for each in given.measurements]
     if not measurements:
         raise Malformed(reasons.NO_MEASUREMENT)
-    sequence = _sequence(given)
+    sequence = _sequence(given.sequence)
     check_clock(measurements)
     lowest = None if given.low is None else index(given.low)
     return Reading(
-        _text(given.device), _epoch(given), sequence,
+        _text(given.device), _epoch(given.epoch), sequence,
         _within(given.boot, 0, reasons.BITS_31, "bo"),
         _within(given.uptime_ms, 0, reasons.UPTIME_MS, "up"),
         lowest if lowest is not None and 1 <= lowest <= sequence else None, measurements,
