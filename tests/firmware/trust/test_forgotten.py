@@ -280,10 +280,46 @@ def test_a_board_that_was_forgotten_without_its_key_is_told_of(two, tmp_path, ca
     assert keys.load("g", "oven")
 
 
-def test_a_damaged_list_of_forgotten_boards_has_whole_lines_alone(words, home, tmp_path):
-    flashed(SIGNS, "oven")
-    (keys.root() / "forgotten").write_bytes(
-        b"\xff\xfe\n g/lamp\n\x1b[2J\ng/\x07oven\ng/a b c\nx\n")
-    assert forgotten.names() == {"g/lamp"} and not forgotten.void()
-    assert board_cli("telemetry-keys", "--out", tmp_path / "keys") == 0
-    assert set(keys_in(tmp_path / "keys")) == {"fleet/g/oven", "fleet/g/lamp"}
+def damaged(raw):
+    """The ways in which a short file is damaged: each bit of it, each end, and none of it."""
+    for at in range(len(raw)):
+        yield raw[:at] + bytes([raw[at] ^ 1 << at % 8]) + raw[at + 1 :]
+        yield raw[:at]
+    yield b"\xff\xfe\n g/lamp\n\x1b[2J\n"
+
+
+def test_a_damaged_list_of_forgotten_boards_brings_none_back(two, tmp_path, capsys):
+    forget()
+    path = keys.root() / "forgotten"
+    assert forgotten.names() == {"g/oven"}
+    for raw in damaged(path.read_bytes()):
+        path.write_bytes(raw)
+        with pytest.raises(BoardError, match="forgotten is damaged, the list of boards that were"):
+            forgotten.names()
+    for command in (["keys", "import", tmp_path / "copy"], ["mark-keys", "--out", tmp_path / "m"],
+                    ["identity", "--out", tmp_path / "made"]):  # fmt: skip
+        assert board_cli(*command) == 2
+        assert "If you cannot, remove it, and import the newest copy" in capsys.readouterr().err
+    assert keys.find("g", "oven") is None
+
+
+def test_a_damaged_list_of_what_is_void_brings_no_board_into_the_lists(two, tmp_path, capsys):
+    forget()
+    assert board_cli("identity", "--out", tmp_path / "made") == 0
+    two("C")
+    path = tmp_path / "made" / "forgotten"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert board_cli("identity", "--out", tmp_path / "made") == 2
+    assert "forgotten is damaged, the list of keys that are void." in capsys.readouterr().err
+
+
+def test_a_damaged_list_of_revoked_authorities_brings_none_back(two, tmp_path, capsys):
+    assert board_cli("identity", "--out", tmp_path / "made") == 0
+    assert board_cli("keys", "export", tmp_path / "old") == 0
+    assert board_cli("keys", "revoke", "--authorities") == 0
+    path = keys.authorities_folder() / "revoked"
+    for raw in damaged(path.read_bytes()):
+        path.write_bytes(raw)
+        assert board_cli("keys", "import", tmp_path / "old") == 2
+        assert "revoked is damaged, the list of authorities that" in capsys.readouterr().err
+        assert not list(keys.authorities_folder().glob("*.pem"))

@@ -202,13 +202,6 @@ def test_a_key_that_was_given_up_and_is_shown_by_a_board_is_not_taken(tmp_path):
     assert takes(tmp_path / "keys", stolen, keys.load("g", "oven")) == [False, True]
 
 
-def test_a_damaged_list_of_forgotten_boards_stops_nothing(tmp_path):
-    flashed({"device": "oven", "group": "g", "broker.host": "h"}, "oven")
-    (keys.root() / "forgotten").write_bytes(b"\xff\xfe\n g/lamp")
-    assert board_cli("mark-keys", "--out", tmp_path / "keys") == 0
-    assert forgotten.names() >= {"g/lamp"}
-
-
 def test_a_key_is_revoked_while_it_is_on_its_way():
     flat = {"device": "oven", "group": "g", "broker.host": "h"}
     first = giving.give(flat, "oven")[0]["command_key"]

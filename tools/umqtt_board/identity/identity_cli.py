@@ -91,7 +91,9 @@ def command(out, hosts, more, yes, broker_folder, days, new_authority):
 
     The folder `broker` is for the broker, and all that it needs. What is there and good for 90
     days more stays; run it again for new boards and to renew."""
-    void = forgotten.void() | set(filter(forgotten.is_line, keys.read_names(out / FORGOTTEN)))
+    void = forgotten.void() | keys.read_names(
+        out / FORGOTTEN, "keys that are void",
+        "run this command on the computer that forgot them, too")  # fmt: skip
     boards, left = _boards(more, void)
     if not boards and not left and not forgotten.names():
         raise BoardError("This computer has no key for any board: flash one, or name one with "

@@ -13,6 +13,9 @@ import re
 from umqtt_board.ota import keys
 
 _FILE = "forgotten"
+#: What to do where that list is lost.
+_AGAIN = ("import the newest copy of the keys (`umqtt-board keys import`), which says it, too; "
+          "then forget again what was forgotten since")  # fmt: skip
 _NONE = "-"
 _PRINT = re.compile("[0-9a-f]{16}|-")
 
@@ -86,9 +89,7 @@ def revived(name, key):
 
 
 def _lines():
-    """Whole lines alone: of a damaged file the others are nothing."""
-    return {one for one in keys.read_names(keys.root() / _FILE)
-            if keys.is_name(one) or is_line(one)}  # fmt: skip
+    return keys.read_names(keys.root() / _FILE, "boards that were forgotten", _AGAIN)
 
 
 def _write(there, found):

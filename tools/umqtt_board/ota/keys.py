@@ -8,6 +8,7 @@ with one.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -31,6 +32,7 @@ LEAST_BYTES = 16  # firmware/settings.py
 _PRINT = re.compile("[0-9a-f]{16}")  # of fingerprint()
 SPREAD_MS = 60_000  # so wide is the range of the next counter beyond one that a board has said
 NEAR_MS = 1000  # ... and beyond one that is known here, or about the time of this computer
+_SUM = b"check "  #: before the check value of a list of names
 MOST_COUNT = 1 << 53  #: what JSON carries exactly; as milliseconds 285,000 years
 
 
@@ -422,17 +424,31 @@ def remove(record):
     _path(record.group, record.device).unlink(missing_ok=True)
 
 
-def read_names(path):
-    """The lines of a file, a set; none if it is not there."""
+def read_names(path, what, again):
+    """The lines that write_names() has written into a file, a set; none if it is not there.
+
+    BoardError for a damaged one: what it lacks would count again. what: what it lists; again: what
+    to do where nobody can put it back, both in words.
+    """
     try:
-        return {*map(str.strip, path.read_text(errors="replace").split("\n"))} - {""}
+        data = path.read_bytes()
     except FileNotFoundError:
         return set()
+    lines, _, told = data.rpartition(_SUM)
+    if told != _sum_of(lines):
+        raise BoardError(f"{path} is damaged, the list of {what}. Put it back as it was. If you "
+                         f"cannot, remove it, and {again}.")  # fmt: skip
+    return {*lines.decode().split("\n")} - {""}
 
 
 def write_names(path, names):
-    """Write a file that has each of these on a line."""
-    private.replace(path, "".join(f"{one}\n" for one in sorted(names)).encode())
+    """Write a file that has each of these on a line, and a check value on the last one."""
+    lines = "".join(f"{one}\n" for one in sorted(names)).encode()
+    private.replace(path, lines + _SUM + _sum_of(lines))
+
+
+def _sum_of(lines):
+    return hashlib.sha256(lines).hexdigest()[:16].encode() + b"\n"
 
 
 @contextmanager
