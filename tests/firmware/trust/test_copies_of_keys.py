@@ -392,7 +392,7 @@ def test_a_copy_brings_a_damaged_lock_back(locked, harm, tmp_path, monkeypatch, 
     path.write_bytes(harm(path.read_bytes()))
     lock.forget()
     assert board_cli("keys", "list") == 2
-    assert "`umqtt-board keys import` of your copy brings it back" in capsys.readouterr().err
+    assert "`umqtt-board keys import --yes` of your copy brings it back" in capsys.readouterr().err
     monkeypatch.setenv("UMQTT_EXPORT_PASSPHRASE", WORD)
     assert board_cli("keys", "import", tmp_path / "copy") == 2
     assert "--yes puts the copy's in its place" in capsys.readouterr().err

@@ -110,7 +110,7 @@ def of(folder):
                if PASSPHRASE.given() == "" else str(error))  # fmt: skip
         raise Closed(f"{why} Keys that came by `umqtt-board keys import` may have the passphrase "
                      "of the copy that was the first here. If the file is damaged, `umqtt-board "
-                     "keys import` of your copy brings it back.")  # fmt: skip
+                     "keys import --yes` of your copy brings it back.")  # fmt: skip
 
 
 def opened(data, passphrase, where):

@@ -125,7 +125,7 @@ def _checked(name, given):
         raise Malformed(f"the decoder {name} gave {given!r:.100}, which is no Reading")
     if any(getattr(given, field) is None for field in NEEDED):
         raise Malformed(f"the decoder {name} gave not all of {', '.join(NEEDED)}")
-    measurements = [_measurement(*each) for each in given.measurements]
+    measurements = [_measurement(*_triple(name, each)) for each in given.measurements]
     if not measurements:
         raise Malformed(reasons.NO_MEASUREMENT)
     sequence = _sequence(given.sequence)
@@ -143,6 +143,13 @@ def _within(value, least, most, field):
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value <= most:
         raise Malformed(reasons.OWN[field])
     return int(value)
+
+
+def _triple(name, given):
+    if not isinstance(given, tuple | list) or len(given) != 3:
+        raise Malformed(f"the decoder {name} gave the measurement {given!r:.100}: one has a name, "
+                        "a unit or None, and a number")  # fmt: skip
+    return given
 
 
 def _measurement(name, unit, value):
