@@ -209,13 +209,14 @@ class _Run:
             self.watch.doing(f"days of receipt that are new or have changed, {done} of {len(new)}")
             silver, clock, duplicates, quarantine = (self._input(name, chunk) for name in DAILY)
             batches = self.tables.read(self.spark, "batches", self.files["batches"])
-            for name, rows in (
-                ("gold_boot_day", days.boot_days(silver, clock)),
-                ("gold_device_day", days.device_days(silver, duplicates, quarantine, batches)),
-                ("gold_day", days.days(silver)),
-            ):
-                tasks = min(len(chunk), self.spark.sparkContext.defaultParallelism)
-                self.now[name] += self._store(name, rows.repartition(tasks, "date"))
+            made = {
+                "gold_boot_day": days.boot_days(silver, clock),
+                "gold_device_day": days.device_days(silver, duplicates, quarantine, batches),
+                "gold_day": days.days(silver),
+            }
+            tasks = min(len(chunk), self.spark.sparkContext.defaultParallelism)
+            for name in OF_DAYS:
+                self.now[name] += self._store(name, made[name].repartition(tasks, "date"))
             done += len(chunk)
 
     def _tell_lacking(self):
@@ -232,7 +233,7 @@ class _Run:
     def _make(self):
         """Make the tables in their order: the last one is made of others."""
         boots = self._output("gold_boot_day").persist()
-        made_of_boots = {
+        made = {
             "gold_boot": fleet.boots, "restarts": events.restarts, "gaps": self._gaps,
             "clock_corrections": events.clock_corrections, "conflicts": self._conflicts,
             "gold_device": self._devices,
@@ -243,7 +244,7 @@ class _Run:
                 if name == "gold_minute":
                     self._minutes()
                 else:
-                    self._replace(name, made_of_boots[name](boots))
+                    self._replace(name, made[name](boots))
         finally:
             boots.unpersist()
 
