@@ -119,6 +119,27 @@ class Odd(Exception):
         return 5
 
 
+def mute(kind, raised):
+    """An exception of a kind that cannot be made a text, as `raised` comes instead."""
+    class Mute(kind):
+        def __str__(self):
+            raise raised
+
+    return Mute()
+
+
+@pytest.mark.parametrize("kind", [Malformed, ValueError])
+@pytest.mark.parametrize("raised", [AttributeError("sensor"), SystemExit(3)])
+def test_what_it_raises_may_have_no_words(kind, raised):
+    def fails(topic, payload):
+        raise mute(kind, raised)
+
+    assert row(fails).reason in ("Mute", "the decoder fails: Mute")
+    marks = Marks(Decoders((fails,)))
+    marks.feed(publish(b"x"))
+    assert marks.unreadable == 1
+
+
 @pytest.mark.parametrize("raised,said", [
     (SystemExit(3), "the decoder ends: SystemExit: 3 ("),
     (SystemExit(), "the decoder ends: SystemExit ("),

@@ -57,11 +57,11 @@ class Decoders:
                 if given is not None:
                     return _checked(name, given)
             except Malformed as error:
-                raise Malformed(_plain(str(error)), identity=_identity(given) or _named(error))
+                raise Malformed(_plain(_tried(str, error)), identity=_identity(given) or _named(error))
             except BaseException as error:  # the user's own code may raise SystemExit, too
                 if _of_a_signal(error):
                     raise
-                raise Malformed(_plain(f"the decoder {name}: {_said(error)}"),
+                raise Malformed(_plain(f"the decoder {name}: {_tried(failures.raised_at, error)}"),
                                 identity=_identity(given))
         return None
 
@@ -78,11 +78,11 @@ def _of_a_signal(error):
     return pythons and isinstance(error, KeyboardInterrupt)
 
 
-def _said(error):
-    """What an exception of the user's own class says, if it can say it."""
+def _tried(say, error):
+    """What a function says of an exception of the user's own class, if that can be told."""
     try:
-        return failures.raised_at(error)
-    except Exception:
+        return say(error)
+    except BaseException:  # as the decoder itself, its exception may raise anything
         return type(error).__name__
 
 
@@ -95,7 +95,7 @@ def _identity(given):
     """(epoch, sequence) of what a decoder gave, or None."""
     try:
         return _right(given.epoch, given.sequence)
-    except Exception:  # it may be anything, or None
+    except BaseException:  # it may be anything, or None
         return None
 
 
@@ -103,7 +103,7 @@ def _named(error):
     """(epoch, sequence) that a decoder names in its Malformed, or None."""
     try:
         return _right(*error.identity)
-    except Exception:  # it may be anything, or None
+    except BaseException:  # it may be anything, or None
         return None
 
 
