@@ -1,5 +1,7 @@
 """The keys of the operator's computer in a copy, and on another computer."""
 
+import json
+
 import pytest
 from keys_kit import FLAT, OTHER, WORD, everything, on_another_computer, open_copy
 from umqtt_board.errors import BoardError
@@ -432,3 +434,15 @@ def test_what_comes_to_locked_authorities_alone_is_locked(locked, tmp_path, monk
     lock.forget()
     assert {record.device: record.key for record in keys.every()} == locked
     assert locked["oven"].encode() not in everything()
+
+
+def test_a_file_of_keys_forgets_the_time_of_a_clock_that_was_ahead(tmp_path):
+    """Else no later flash would ever count as later than that one."""
+    flashed(FLAT | {"device": "oven"}, "oven")
+    out = tmp_path / "marks.json"
+    assert board_cli("mark-keys", "--out", out) == 0
+    right = json.loads(out.read_text())
+    ahead = right | {"given": {"fleet/g/oven": counters.now() + 10 * 365 * 86_400_000}}
+    out.write_text(json.dumps(ahead))
+    assert board_cli("mark-keys", "--out", out) == 0
+    assert json.loads(out.read_text()) == right

@@ -1,6 +1,7 @@
 """The fleet's certificates and access lists: made, renewed, and the whole chain with them. What
 they keep out is among the attacks."""
 
+import datetime
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from bench import Subscriber
 from identity_kit import BOARDS, Client, files
-from umqtt_board.identity import access
+from umqtt_board.identity import access, authority
 from umqtt_board.ota import keys, send
 from update_kit import board_cli, flashed
 
@@ -158,6 +159,29 @@ def _public(kind, path):
     more = ["-noout", "-pubkey"] if kind == "x509" else ["-pubout"]
     return subprocess.run(["openssl", kind, "-in", path, *more], capture_output=True,
                           check=True).stdout  # fmt: skip
+
+
+def test_what_a_clock_has_made_that_was_ahead_is_made_anew(fleet, monkeypatch, capsys):
+    """An authority of these days is one that every broker and board has: it goes by a word."""
+    ahead = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=3650)
+    for path in (fleet / "boards" / "g").iterdir():
+        path.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(authority, "_now", lambda: ahead)
+        assert _again(fleet) == 0
+    capsys.readouterr()
+    assert _again(fleet) == 0
+    assert "6 certificates made, 0 kept" in capsys.readouterr().out
+    _sound(fleet)
+    assert board_cli("keys", "revoke", "--authorities") == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(authority, "_now", lambda: ahead)
+        assert _again(fleet) == 0
+    assert _again(fleet) == 2
+    assert "set this computer's clock. If it was ahead" in capsys.readouterr().err
+    assert board_cli("keys", "revoke", "--authorities") == 0
+    assert _again(fleet) == 0
+    _sound(fleet)
 
 
 def test_what_is_damaged_or_does_not_belong_together_is_made_anew(fleet, capsys):

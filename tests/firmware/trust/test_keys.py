@@ -1,5 +1,6 @@
 """The keys of the boards on this computer, and the set of files that an update sends."""
 
+import datetime
 import json
 import os
 import ssl
@@ -16,6 +17,7 @@ from patience import wait_until
 from strict_server import StrictServer
 from umqtt_board.errors import BoardError
 from umqtt_board.flash.steps import flash
+from umqtt_board.identity import authority
 from umqtt_board.ota import counters, fileset, giving, keys, send
 from umqtt_board.paths import FIRMWARE, PROJECT
 from update_kit import flashed
@@ -293,6 +295,25 @@ def test_the_host_checks_the_brokers_certificate(tmp_path):
                 send.Session("g", records, where | {"ca": ca}, None).__enter__()
         with pytest.raises(BoardError, match="not right"):
             send.Session("g", records, where | {"ca": "-----BEGIN nonsense"}, None)
+    finally:
+        server.stop()
+
+
+def test_a_certificate_of_another_time_is_told_with_the_clock(monkeypatch, tmp_path):
+    ahead = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=3650)
+    with monkeypatch.context() as patch:
+        patch.setattr(authority, "_now", lambda: ahead)
+        made = authority.Authority("broker-ca", tmp_path)
+        chain = tmp_path / "chain.pem"
+        chain.write_bytes(b"".join(made.issue("broker", 30, ["127.0.0.1"])))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(chain)
+    server = StrictServer(tls=context)
+    where = {"host": "127.0.0.1", "port": server.port, "tls": True, "ca": made.pem.decode()}
+    try:
+        records = [keys.Record("g", "oven", "00" * 16)]
+        with pytest.raises(BoardError, match="not yet valid. By this computer's clock it is 20"):
+            send.Session("g", records, where, None).__enter__()
     finally:
         server.stop()
 

@@ -48,6 +48,12 @@ class Authority:
         if not any(path.exists() for path in self._files):  # of one alone the other is lost
             self._make()
         self._certificate, self._key = self._read()
+        begins = self._certificate.not_valid_before_utc
+        if begins > _now():
+            raise BoardError(f"{self._files[0]} is valid from {begins:%Y-%m-%d} on, and now it is "
+                             f"{_now():%Y-%m-%d} here: set this computer's clock. If it was ahead "
+                             "when that file was made, and is right now: `umqtt-board keys revoke "
+                             "--authorities`, then `umqtt-board identity` makes everything anew.")
 
     def _make(self):
         key = ec.generate_private_key(ec.SECP256R1())
@@ -105,8 +111,8 @@ class Authority:
         return made.public_bytes(serialization.Encoding.PEM), pem.written(key, "")
 
     def holds(self, certificate, key, name, days, hosts=()):
-        """Whether certificate and key, both PEM, are what issue() of this authority makes, and
-        valid for so many days more."""
+        """Whether certificate and key, both PEM, are what issue() of this authority makes, valid
+        now and for so many days more."""
         try:
             found = x509.load_pem_x509_certificate(certificate)
             found.verify_directly_issued_by(self._certificate)
@@ -116,6 +122,7 @@ class Authority:
             return False
         return (found.subject == _name(name)
                 and _hosts(found) == {host_name(host) for host in hosts}
+                and found.not_valid_before_utc <= _now()
                 and found.not_valid_after_utc > _now() + datetime.timedelta(days=days))
 
 

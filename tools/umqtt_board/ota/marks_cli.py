@@ -14,7 +14,7 @@ import click
 
 from umqtt_board import plain, private
 from umqtt_board.errors import BoardError
-from umqtt_board.ota import forgotten, keys
+from umqtt_board.ota import counters, forgotten, keys
 from umqtt_board.ota.reports import hmac_sha256
 
 MARKS = b"umqtt marks"
@@ -237,7 +237,8 @@ def _write(out, found, there, records, purpose):
     for record in records:
         name = _topic(record)
         if record.given and _made_of([record.key], purpose)[0] in _listed(found.get(name, [])):
-            when[name] = max(record.given, when.get(name, 0))
+            before = when.get(name, 0)  # by a clock that was far ahead: it tells nothing
+            when[name] = max(record.given, 0 if counters.ahead(before) else before)
     data = found | {_OF: _WORDS[purpose], _GIVEN: when}
     with keys.locked():  # two at once have one name for what lies aside
         private.replace(out, json.dumps(data, indent=1, sort_keys=True).encode() + b"\n")

@@ -22,6 +22,7 @@ from umqtt_board.ota.fileset import CHAIN, HEAD
 
 ALL = "-all"
 CONNECT_S = 10
+_TIMES = 9, 10  # OpenSSL's codes of a certificate that is not valid yet, or no more
 VALID_S = 86400
 HEAR_S = 1.0  # time that the last reports of the boards get to come from the broker
 LATE_MOST = 3  # times that a command which a board refused as late, or as repeated, is sent again
@@ -230,6 +231,10 @@ class Session:
             self._client.connect(self.broker["host"], self.broker["port"], keepalive=30)
         except ssl.SSLCertVerificationError as error:
             why = error.verify_message.rstrip(".")
+            if error.verify_code in _TIMES:
+                raise BoardError(f"The broker at {where} is not trusted: {why}. By this "
+                                 f"computer's clock it is {time.strftime('%Y-%m-%d')}. If that is "
+                                 "right, `umqtt-board identity` makes another certificate.")
             raise BoardError(f"The broker at {where} is not trusted: {why}. Its "
                              "certificate must be signed by the one of --ca, and name that host: "
                              "--broker says which.")  # fmt: skip

@@ -57,7 +57,8 @@ class Decoders:
                 if given is not None:
                     return _checked(name, given)
             except Malformed as error:
-                raise Malformed(_plain(_tried(str, error)), identity=_identity(given) or _named(error))
+                raise Malformed(_plain(_tried(str, error)),
+                                identity=_identity(given) or _named(error))
             except BaseException as error:  # the user's own code may raise SystemExit, too
                 if _of_a_signal(error):
                     raise
