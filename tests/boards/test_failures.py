@@ -235,7 +235,9 @@ def test_a_fault_of_this_computer_is_a_sentence_too(run, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device", "/cache/image.part")
 
     monkeypatch.setattr(cli, "run_flash", full)
-    assert run("flash") == (2, "umqtt-board: /cache/image.part: No space left on device.")
+    assert run("flash") == (2, (
+        "umqtt-board: /cache/image.part: No space left on device: make room on this computer's "
+        "disk, then run the command again."))  # fmt: skip
 
 
 def test_ctrl_c_stops_the_tool_at_once_and_the_board_goes_on(run, board, monkeypatch, put):
