@@ -180,7 +180,7 @@ def test_an_interval_that_is_none_does_not_come_back(wrong, used, put, mpremote,
         restoring.restore(one, UNIX, copies.load(tmp_path / "copy", UNIX), lambda text: True,
                        lambda step, text: said.append(text), quiet)  # fmt: skip
     assert [text for text in said if "interval_ms" in text] == [
-        "the interval_ms in the state of the copy is none that the board heeds, and is left out"]
+        "the interval_ms by command in this copy would change nothing, and is left out"]
     assert json.loads(mpremote(used, "cat", ":state.json")) == {"count": 7}
 
 

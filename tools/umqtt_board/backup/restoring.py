@@ -407,8 +407,8 @@ class Restore:
             self._progress("settings", f"interval_ms, given by command: {ms} from this copy; "
                                        "`umqtt-board command interval` changes it")  # fmt: skip
             return state
-        self._progress("settings", "the interval_ms in the state of the copy is none that the "
-                                   "board heeds, and is left out")  # fmt: skip
+        self._progress("settings", "the interval_ms by command in this copy would change nothing, "
+                                   "and is left out")  # fmt: skip
         del found[counters.INTERVAL]
         found.pop(counters.INTERVAL_WAS, None)
         return json.dumps(found).encode()
