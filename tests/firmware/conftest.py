@@ -9,7 +9,16 @@ for folder in ("tests/device/kit", "tests/firmware", "firmware", "lib"):
     if path not in sys.path:
         sys.path.insert(0, path)
 
-from board_fixtures import boards, bridge, broker, firmware_image, home, link  # noqa: E402, F401
+from board_fixtures import (  # noqa: E402, F401
+    boards,
+    bridge,
+    broker,
+    exact_broker,
+    exact_link,
+    firmware_image,
+    home,
+    link,
+)
 from bundle_kit import key, release  # noqa: E402, F401
 from identity_kit import fleet, guarded  # noqa: E402, F401
 from keys_kit import locked, words  # noqa: E402, F401
