@@ -37,8 +37,8 @@ class Network:
 
     def _emit(self, now, way, seq, flags, payload):
         self._ident[way] += 1
-        packet = kit.tcp_ip(*((kit.CLIENT, kit.BROKER)[:: 1 - 2 * way]), seq,
-                            self._expected[way], flags, payload,
+        ends = kit.CLIENT, kit.BROKER
+        packet = kit.tcp_ip(ends[way], ends[1 - way], seq, self._expected[way], flags, payload,
                             stamp=now // MS if self._stamps else None)  # fmt: skip
         frame = kit.ethernet(kit.identified(packet, self._ident[way] * self._idents))
         self.ends[way].append((now, frame))
@@ -77,7 +77,8 @@ class Network:
         while self._expected[way] in self._early[way]:
             flags, payload = self._early[way].pop(self._expected[way])
             self._expected[way] += len(payload) or 1
-            answered |= (self._broker, self._client)[1 - way](now + MS // 10, flags, payload)
+            takes = self._broker if way else self._client
+            answered |= takes(now + MS // 10, flags, payload)
         if not answered:
             self._emit(now + MS // 20, way, self._seq[way], kit.ACK, b"")
 
