@@ -114,6 +114,17 @@ def test_what_it_raises_goes_to_quarantine_with_its_words():
     assert row(refuses).reason == r"out of paper \ud800"
 
 
+@pytest.mark.parametrize("words", [(), ("",), (" \n",)])
+def test_a_refusal_without_a_reason_is_told_with_its_line(words):
+    """An empty reason would look like none, in the quarantine and in its counts."""
+    def refuses(topic, payload):
+        raise Malformed(*words)
+
+    r = row(refuses)
+    line = refuses.__code__.co_firstlineno + 1
+    assert r.reason == f"the decoder refuses: Malformed ({__file__}, line {line})"
+
+
 class Odd(Exception):
     def __str__(self):
         return 5
@@ -152,13 +163,35 @@ def test_what_is_no_usual_exception(raised, said):
     assert row(ends).reason.startswith(said)
 
 
-def test_the_users_own_ctrl_c_still_ends_a_program_of_his():
+class Slow(Malformed):
+    """Ctrl-C comes while this exception says what it is, or which number it has."""
+
+    def __init__(self, where):
+        self.where = where
+
+    def __str__(self):
+        return self._slow("words")
+
+    @property
+    def identity(self):
+        return self._slow("identity")
+
+    def _slow(self, what):
+        if what == self.where:
+            signal.raise_signal(signal.SIGINT)
+        return None if what == "identity" else "slow"
+
+
+@pytest.mark.parametrize("where", ["function", "words", "identity"])
+def test_the_users_own_ctrl_c_still_ends_a_program_of_his(where):
     """Python's own handler raises it, in whatever code it finds."""
     # Whoever starts the tests may have SIGINT ignored, as a shell has it in the background.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def slow(topic, payload):
-        signal.raise_signal(signal.SIGINT)
+        if where == "function":
+            signal.raise_signal(signal.SIGINT)
+        raise Slow(where)
 
     try:
         with pytest.raises(KeyboardInterrupt):

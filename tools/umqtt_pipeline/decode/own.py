@@ -57,13 +57,12 @@ class Decoders:
                 if given is not None:
                     return _checked(name, given)
             except Malformed as error:
-                raise Malformed(_plain(_tried(str, error)),
-                                identity=_identity(given) or _named(error))
+                reason = _words(str, error).strip() or _raised(name, error)
+                raise Malformed(_plain(reason), identity=_identity(given) or _named(error))
             except BaseException as error:  # the user's own code may raise SystemExit, too
                 if _of_a_signal(error):
                     raise
-                raise Malformed(_plain(f"the decoder {name}: {_tried(failures.raised_at, error)}"),
-                                identity=_identity(given))
+                raise Malformed(_plain(_raised(name, error)), identity=_identity(given))
         return None
 
 
@@ -79,12 +78,24 @@ def _of_a_signal(error):
     return pythons and isinstance(error, KeyboardInterrupt)
 
 
-def _tried(say, error):
-    """What a function says of an exception of the user's own class, if that can be told."""
+def _tried(ask, of, instead):
+    """What `ask` gives of something of the user's own making, or `instead` if that raises: it may
+    raise anything, as the decoder itself."""
     try:
-        return say(error)
-    except BaseException:  # as the decoder itself, its exception may raise anything
-        return type(error).__name__
+        return ask(of)
+    except BaseException as error:
+        if _of_a_signal(error):
+            raise
+        return instead
+
+
+def _words(say, error):
+    """What a function says of an exception, or only its name."""
+    return _tried(say, error, type(error).__name__)
+
+
+def _raised(name, error):
+    return f"the decoder {name}: {_words(failures.raised_at, error)}"
 
 
 def _plain(text):
@@ -94,18 +105,12 @@ def _plain(text):
 
 def _identity(given):
     """(epoch, sequence) of what a decoder gave, or None."""
-    try:
-        return _right(given.epoch, given.sequence)
-    except BaseException:  # it may be anything, or None
-        return None
+    return _tried(lambda of: _right(of.epoch, of.sequence), given, None)
 
 
 def _named(error):
     """(epoch, sequence) that a decoder names in its Malformed, or None."""
-    try:
-        return _right(*error.identity)
-    except BaseException:  # it may be anything, or None
-        return None
+    return _tried(lambda of: _right(*of.identity), error, None)
 
 
 def _right(epoch_, sequence):
