@@ -15,9 +15,6 @@ from umqtt_board.lock import lock as locks
 from umqtt_board.ota import counters, forgotten, keys
 
 _FORM = 2
-#: What to do where that list is lost.
-_AGAIN = ("import the newest copy of the keys (`umqtt-board keys import`), which says it, too; if "
-          "any were revoked since, `umqtt-board keys revoke --authorities` ends all that are here")
 _REVOKED = "revoked"  # beside the authorities: sums of those that are gone
 _AUTHORITY = re.compile(r"(fleet-[0-9]{1,6}|broker-ca)(-key)?\.pem")
 
@@ -414,7 +411,9 @@ def is_revoked(certificate):
 
 def _revoked():
     """SHA-256 of the certificates of authorities that were revoked here, hexadecimal."""
-    return keys.read_names(_revoked_path(), "authorities that were revoked", _AGAIN)
+    then = ("if any were revoked since, `umqtt-board keys revoke --authorities` ends all that are "
+            "here")  # fmt: skip
+    return keys.read_names(_revoked_path(), "authorities that were revoked", then)
 
 
 def _write_revoked(sums):

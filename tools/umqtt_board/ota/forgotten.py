@@ -13,9 +13,6 @@ import re
 from umqtt_board.ota import keys
 
 _FILE = "forgotten"
-#: What to do where that list is lost.
-_AGAIN = ("import the newest copy of the keys (`umqtt-board keys import`), which says it, too; "
-          "then forget again what was forgotten since")  # fmt: skip
 _NONE = "-"
 _PRINT = re.compile("[0-9a-f]{16}|-")
 
@@ -89,7 +86,8 @@ def revived(name, key):
 
 
 def _lines():
-    return keys.read_names(keys.root() / _FILE, "boards that were forgotten", _AGAIN)
+    return keys.read_names(keys.root() / _FILE, "boards that were forgotten",
+                           "then forget again what was forgotten since")  # fmt: skip
 
 
 def _write(there, found):

@@ -424,11 +424,11 @@ def remove(record):
     _path(record.group, record.device).unlink(missing_ok=True)
 
 
-def read_names(path, what, again):
+def read_names(path, what, then):
     """The lines that write_names() has written into a file, a set; none if it is not there.
 
-    BoardError for a damaged one: what it lacks would count again. what: what it lists; again: what
-    to do where nobody can put it back, both in words.
+    BoardError for a damaged one: what it lacks would count again. what: what it lists; then: what
+    to do once a copy has brought back what it knows, both in words.
     """
     try:
         data = path.read_bytes()
@@ -437,7 +437,8 @@ def read_names(path, what, again):
     lines, _, told = data.rpartition(_SUM)
     if told != _sum_of(lines):
         raise BoardError(f"{path} is damaged, the list of {what}. Put it back as it was. If you "
-                         f"cannot, remove it, and {again}.")  # fmt: skip
+                         "cannot, remove it, and import the newest copy of the keys (`umqtt-board "
+                         f"keys import`), which says it, too; {then}.")  # fmt: skip
     return {*lines.decode().split("\n")} - {""}
 
 
