@@ -15,7 +15,6 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -237,14 +236,10 @@ class Audit:
         from .report import page
 
         worker.sum_timeline(self.tables)
-        # The figures take longest: one is drawn here, the other one beside the summaries.
-        with ThreadPoolExecutor(1) as pool:
-            over_time = pool.submit(page.over_time, self.tables)
-            if self.rows.get("_pieces"):
-                self._join()
-            latency = self._summarise()
-            worker.find(self.tables, self._steps)
-            figures = {"over_time": over_time.result(), "latency": latency}
+        if self.rows.get("_pieces"):
+            self._join()
+        figures = self._summarise()
+        worker.find(self.tables, self._steps)
         self._only_tables()
         (self.tables / MARK).write_text(json.dumps(self.facts(), indent=1) + "\n")
         page.build(self.tables, self.tables / folder.REPORT, figures)
@@ -260,15 +255,21 @@ class Audit:
             self.work.tasks(1, lambda _: worker.repeated(tables))
 
     def _summarise(self):
-        """Make the summaries; returns the figure of the latencies."""
-        from .report import page
+        """Make the summaries; returns the report's figures, which take longest: they are drawn
+        beside the summaries, and beside each other."""
+        from .report.page import FIGURES
 
         counted = sum(self.rows.get(t, 0) for t in summaries.TABLES)
         parts, tables = -(-counted // SUMMED) or 1, str(self.tables)
         todo = [("devices", k, parts) for k in range(parts)] + [("brokers", 0, 1)]
-        figure, *_ = self.work.tasks(1 + len(todo), lambda k: (
-            worker.summarise(*todo[k - 1], tables) if k else page.latency(tables)))  # fmt: skip
-        return figure
+        names = list(FIGURES)
+
+        def task(k):
+            if k < len(names):
+                return FIGURES[names[k]](tables)
+            return worker.summarise(*todo[k - len(names)], tables)
+
+        return dict(zip(names, self.work.tasks(len(names) + len(todo), task)))
 
     def _only_tables(self):
         """Every table has a file, if without rows, and nothing else is beside them."""

@@ -127,7 +127,7 @@ class TestOneAtATime:
 
 
 class TestWholeOrNot:
-    STEPS = ("worker.sum_timeline", "report.page.over_time", "run.Audit._summarise",
+    STEPS = ("worker.sum_timeline", "run.Audit._summarise", "worker.find",
              "flows.joining.write_empty", "report.page.build",
              "report.page._summaries")  # fmt: skip
 

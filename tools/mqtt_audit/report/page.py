@@ -39,19 +39,17 @@ def _read(root, name, columns=None):
 
 def _png(figure):
     out = io.BytesIO()
-    figure.savefig(out, format="png", dpi=90)
+    figure.savefig(out, format="png", dpi=100)
     return base64.b64encode(out.getvalue()).decode()
 
 
-def _figure(height):
+def _figure():
     from matplotlib.figure import Figure  # not pyplot, which keeps every figure
 
-    figure = Figure((13, height), layout="constrained")
-    return figure, figure.subplots(1, 2)
-
-
-def _plain(axis):
+    figure = Figure((6.2, 3.6), layout="constrained")
+    axis = figure.subplots()
     axis.spines[["top", "right"]].set_visible(False)
+    return figure, axis
 
 
 def _power(value, _):
@@ -70,19 +68,26 @@ def _log(axis):
     axis.set_major_formatter(_power)
 
 
-def _bars(axis, counts, xlabel):
+def _bars(counts, xlabel):
     """Bars of {name: count}, the greatest on top."""
+    figure, axis = _figure()
     names = sorted(counts, key=counts.get)
     bars = axis.barh(names, [counts[n] for n in names], color="#4878a8")
     axis.bar_label(bars, [f"{counts[n]:,}" for n in names], padding=3, fontsize=8)
     axis.set(xlabel=xlabel, xscale="log", xlim=(0.7, None))
     _log(axis.xaxis)
     axis.margins(x=0.15)
+    return _png(figure)
+
+
+def _counts(rows, name, counted):
+    """{value of a column: sum of another one}."""
+    found = rows.group_by(name).aggregate([(counted, "sum")]).to_pylist()
+    return {row[name]: row[f"{counted}_sum"] for row in found}
 
 
 def over_time(root):
-    """Packets per second by type, and how many of each type there are: from `timeline`. None if
-    there are none."""
+    """Packets per second by type: from `timeline`. None if there are none."""
     rows = _read(root, "timeline").group_by(["type", "time"]).aggregate([("packets", "sum")])
     if not rows.num_rows:
         return None
@@ -98,31 +103,37 @@ def over_time(root):
         mine = rows.filter(pc.equal(rows["type"], name))
         at = np.searchsorted(times, mine["time"].cast(pa.int64()).to_numpy() / 1e6)
         counts[name] = np.bincount(at, mine["packets_sum"].to_numpy(), len(times))
-    figure, (left, right) = _figure(4)
-    totals = {name: int(found.sum()) for name, found in counts.items()}
-    busiest = sorted(totals, key=totals.get, reverse=True)[:6]
-    for name in busiest:
-        left.plot(place, counts[name] / width, label=name, lw=1.2)
+    figure, axis = _figure()
+    for name in sorted(counts, key=lambda name: counts[name].sum(), reverse=True)[:6]:
+        axis.plot(place, counts[name] / width, label=name, lw=1.2)
     for at in breaks:
-        left.axvline((place[at] + place[at + 1]) / 2, color="#888", ls="--", lw=1)
-    left.set(xlabel="seconds of the capture" + " (without the time between captures)" * bool(len(
+        axis.axvline((place[at] + place[at + 1]) / 2, color="#888", ls="--", lw=1)
+    axis.set(xlabel="seconds of the capture" + " (without the time between captures)" * bool(len(
              breaks)), ylabel="packets/s", ylim=(0, None))
-    left.legend(frameon=False, ncol=3, fontsize=9, loc="lower center",  # above: lines are anywhere
+    axis.legend(frameon=False, ncol=3, fontsize=9, loc="lower center",  # above: lines are anywhere
                 bbox_to_anchor=(0.5, 1.0))  # fmt: skip
-    _bars(right, totals, "packets")
-    _plain(left)
-    _plain(right)
     return _png(figure)
+
+
+def types(root):
+    """How many packets of each type there are: from `timeline`. None if there are none."""
+    rows = _read(root, "timeline")
+    return _bars(_counts(rows, "type", "packets"), "packets") if rows.num_rows else None
+
+
+def _acknowledged(root):
+    """Rows of `latencies` whose messages have a latency, and all of its rows."""
+    rows = _read(root, "latencies")
+    return rows.filter(pc.is_valid(rows["latency_ms"])).sort_by("latency_ms"), rows
 
 
 def latency(root):
     """How long acknowledgements took, as cumulative shares: from `latencies`. None if there are
     none."""
-    rows = _read(root, "latencies")
-    done = rows.filter(pc.is_valid(rows["latency_ms"])).sort_by("latency_ms")
+    done, _ = _acknowledged(root)
     if not done.num_rows:
         return None
-    figure, (left, right) = _figure(3.6)
+    figure, axis = _figure()
     found = np.log10(np.maximum(done["latency_ms"].to_numpy(), 1e-2))
     whole = 10 ** np.floor(found.min()), 10 ** (np.floor(found.max()) + 1)
     for sender, answerer in (("client", "broker"), ("broker", "client")):
@@ -133,18 +144,22 @@ def latency(root):
                 share = np.cumsum(mine["messages"].to_numpy())
                 took = np.maximum(mine["latency_ms"].to_numpy(), 1e-2)
                 # From 0 % to 100 %, also of one message.
-                left.step([whole[0], *took, whole[1]], [0, *(share / share[-1]), 1],
+                axis.step([whole[0], *took, whole[1]], [0, *(share / share[-1]), 1],
                           where="post", label=f"{packet} by the {answerer}")  # fmt: skip
-    left.set(xscale="log", xlabel="ms from PUBLISH", xlim=whole, ylabel="share of messages",
+    axis.set(xscale="log", xlabel="ms from PUBLISH", xlim=whole, ylabel="share of messages",
              ylim=(0, 1.02))  # fmt: skip
-    _log(left.xaxis)
-    left.grid(alpha=0.3)
-    left.legend(frameon=False, fontsize=9)
-    found = rows.group_by("outcome").aggregate([("messages", "sum")]).to_pylist()
-    _bars(right, {r["outcome"]: r["messages_sum"] for r in found}, "messages of QoS 1 and 2")
-    _plain(left)
-    _plain(right)
+    _log(axis.xaxis)
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False, fontsize=9)
     return _png(figure)
+
+
+def outcomes(root):
+    """What became of the messages of QoS 1 and 2: from `latencies`. None if none was
+    acknowledged."""
+    done, rows = _acknowledged(root)
+    return _bars(_counts(rows, "outcome", "messages"),
+                 "messages of QoS 1 and 2") if done.num_rows else None  # fmt: skip
 
 
 def _cell(value):
@@ -364,7 +379,7 @@ def _clean(value):
 
 
 #: Figures of the report: from the folder of the tables to a PNG in base64.
-FIGURES = {"over_time": over_time, "latency": latency}
+FIGURES = {"over_time": over_time, "types": types, "latency": latency, "outcomes": outcomes}
 
 
 def build(root, out, drawn=None):

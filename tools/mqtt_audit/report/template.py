@@ -61,7 +61,8 @@ PAGE = """<!doctype html>
    padding: 0 1em }
  h2 { margin: 1.6em 0 .4em }
  .wide { overflow: auto; max-height: 36em }
- .wide img { min-width: 46em }
+ .figures { display: flex; flex-wrap: wrap; gap: 1em; align-items: flex-start }
+ .figures img { flex: 1 1 22em; min-width: 0 }
  table { border-collapse: collapse; width: 100%; font-size: 14px }
  th, td { padding: .25em .6em; text-align: right; vertical-align: top; white-space: nowrap }
  th { border-bottom: 2px solid var(--line); cursor: pointer; position: sticky; top: 0;
@@ -100,16 +101,18 @@ table.</p>{% endif %}
 {% if violations %}<p class="bad">A rule of the protocol was broken
 {{ "once" if violations == 1 else "{:,} times".format(violations) }}: see Violations.</p>
 {% endif %}
-{% if over_time %}<h2>Time line</h2><div class="wide"><img alt="packets over time"
- src="data:image/png;base64,{{ over_time }}"></div>{% endif %}
+{% if over_time %}<h2>Time line</h2><div class="figures">
+{{ figure(over_time, "packets over time") }}{{ figure(types, "packets by type") }}</div>{% endif %}
 {% for list in broken + lists %}{{ table(list) }}{% endfor %}
-{% if latency %}<h2>How long acknowledgements took</h2><div class="wide"><img
- alt="latency" src="data:image/png;base64,{{ latency }}"></div>{% endif %}
+{% if latency %}<h2>How long acknowledgements took</h2><div class="figures">
+{{ figure(latency, "latency") }}{{ figure(outcomes, "messages by outcome") }}</div>{% endif %}
 {% for list in rest %}{{ table(list) }}{% endfor %}
 <script>{{ script }}</script></body></html>
 """
 TABLE = """{% macro counted(n, what) %}{{ "{:,}".format(n) }} {{ what }}
 {{- "" if n == 1 else "s" }}{% endmacro %}
+{% macro figure(png, alt) %}<img alt="{{ alt }}" src="data:image/png;base64,{{ png }}">
+{%- endmacro %}
 {% macro cell(tag, text, kind) %}<{{ tag }}{% if kind %} class="{{ kind }}"{% endif %}>
 {{- text }}</{{ tag }}>{% endmacro %}
 {% macro table(list) %}{% set title, head, rows = list %}{% if rows %}
