@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from pipeline_kit import PROGRAM, end, senml, topic, wait_for
+from pipeline_kit import PROGRAM, QUICK, end, senml, spawn, topic, wait_for
+from pipeline_tables import numbers
 from test_pipeline_bridge import Device, sequences
 from umqtt_pipeline.bridge import disk_reserve
 from umqtt_pipeline.spool import consumers, reader
@@ -112,6 +113,28 @@ def test_no_space_left_on_device(broker, device, bridge, tmp_path):
     assert last["last_error"] is None and "going on" in said(tmp_path)
     assert (folder / "reserve").stat().st_blocks * 512 >= disk_reserve.LEAST
     assert end(process) == 0
+
+
+def test_an_ingest_that_has_all_of_a_full_spool_makes_room(broker, device, tmp_path):
+    """In one batch: there is no next one, with which it would say so, until the bridge goes on."""
+    log, metrics, spool = (tmp_path / name for name in ("log", "metrics.json", "spool"))
+    spawn("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", spool, "--metrics", metrics,
+          "--segment-bytes", 1 << 18, "--max-spool-bytes", 1 << 20, log=log)  # fmt: skip
+    wait_for(lambda: "subscribed to" in said(tmp_path), 60, "subscription")
+    ingest = tmp_path / "ingest.log"
+    consumers.register(spool, "ingest", 0)
+    for last in range(100, SENT + 1, 100):  # one block of all of them would never fill a spool
+        device.publish(last - 99, last).wait_for_publish(60)
+        if state(tmp_path)["spool_full"]:
+            break
+        wait_for(lambda last=last: len(sequences(spool)) >= last or state(tmp_path)["spool_full"],
+                 60, "a block")  # fmt: skip
+    wait_for(lambda: state(tmp_path)["spool_full"], 60, "a full spool")
+    spawn("ingest", "--spool", spool, "--tables", tmp_path / "tables", "--interval", 0.5, *QUICK,
+          log=ingest)  # fmt: skip
+    wait_for(lambda: device.upto == last, 120, "the mark of the last one")
+    assert state(tmp_path)["connects"] == 1
+    wait_for(lambda: numbers(tmp_path / "tables") == [*range(1, last + 1)], 60, "the last row")
 
 
 def test_a_disk_that_stays_full_is_told_once(broker, device, bridge, tmp_path):

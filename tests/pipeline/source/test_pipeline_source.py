@@ -3,7 +3,7 @@
 import pickle
 
 import pytest
-from pipeline_kit import NOON, fill, publish, senml
+from pipeline_kit import NOON, fill, publish, senml, wait_for
 from pyspark.errors import StreamingQueryException
 from umqtt_pipeline.source import data_source
 from umqtt_pipeline.source.data_source import (
@@ -179,6 +179,71 @@ def test_commit_releases_one_batch_late(tmp_path):
     reader.initialOffset()  # its checkpoint was deleted
     reader.commit({key: [100, 0]})
     assert consumers.positions(tmp_path) == {"c": 0}
+
+
+def test_a_stream_with_nothing_new_releases_all_that_it_has_committed(spark, tmp_path):
+    """Spark would say so when the next batch begins: never, if the bridge waits for room."""
+    folder, checkpoint, seen = tmp_path / "spool", tmp_path / "checkpoint", []
+    options = {"path": str(folder), "consumer": "t", "checkpoint": str(checkpoint)}
+
+    def take(rows, n):
+        # What is read now may be asked for again.
+        assert consumers.positions(folder)["t"] <= (ends[-1] if ends else 0)
+        seen.extend(row.packet_id for row in rows.collect())
+
+    def started():
+        frame = spark.readStream.format("mqtt").options(**options).load()
+        return frame.writeStream.foreachBatch(take).option(
+            "checkpointLocation", str(checkpoint)).trigger(processingTime="100 milliseconds"
+            ).start()  # fmt: skip
+
+    def released(query):
+        wait_for(lambda: consumers.positions(folder).get("t") == spool.durable(folder)
+                 or not query.isActive, 60, "the release")  # fmt: skip
+        assert query.isActive, query.exception()
+        ends.append(spool.durable(folder))
+
+    ends = []
+    for first, last in ((1, 50), (51, 80)):  # with a restart
+        fill(folder, packets(last)[first - 1 :])
+        query = started()
+        try:
+            released(query)
+            fill(folder, [publish(senml(last), packet_id=last + 1000)])
+            released(query)
+        finally:
+            query.stop()
+    assert seen == [*range(1, 51), 1050, *range(51, 81), 1080]
+
+
+@pytest.mark.parametrize("named", ["elsewhere", "s3://bucket/checkpoint"])
+def test_a_checkpoint_of_no_query_is_an_error(named, tmp_path):
+    fill(tmp_path / "spool", packets(3))
+    options = {"path": str(tmp_path / "spool"), "consumer": "c", "checkpoint": named}
+    with pytest.raises(ValueError, match=f"checkpoint='{named}': (not the folder|a folder of)"):
+        reader = SpoolStreamReader(Options(options))
+        start = reader.initialOffset()
+        for _ in range(2):
+            start = reader.latestOffset(start, data_source.ReadAllAvailable())
+
+
+def test_a_release_that_a_full_disk_refuses_is_tried_again(tmp_path, monkeypatch):
+    fill(tmp_path / "spool", packets(3))
+    (tmp_path / "metadata").touch()
+    reader = SpoolStreamReader(Options({"path": str(tmp_path / "spool"), "consumer": "c",
+                                        "checkpoint": str(tmp_path)}))
+    start = reader.latestOffset(reader.initialOffset(), data_source.ReadAllAvailable())
+    tries = []
+
+    def finish(*_):
+        tries.append(1)
+        if len(tries) == 1:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(consumers, "finish", finish)
+    for _ in range(4):
+        assert reader.latestOffset(start, data_source.ReadAllAvailable()) == start
+    assert len(tries) == 2
 
 
 def test_a_spool_begun_anew_is_another_series(tmp_path):

@@ -304,6 +304,7 @@ class Runner:
         self.ingest = Ingest(spark, root, self._batch, compact_files, decoders, local, keys)
         self.options = {"path": spool, "maxRowsPerBatch": str(rows), "consumer": consumer,
                         "maxBytesPerBatch": str(size), "skipDamaged": str(skip_damaged),
+                        "checkpoint": str(self.ingest.checkpoint),
                         "largeFolder": f"{root if away else self.ingest.local}/_large"}
         self.ingest.tables.clean()
         self._last = self.ingest.local / "_state" / "stop"

@@ -15,6 +15,8 @@ Options
     numPartitions    tasks that read one micro-batch (default 2)
     consumer         name under which a stream tells the bridge what it is done with (letters,
                      digits, - and _); without it nothing is ever deleted on its account
+    checkpoint       the local folder that is the query's checkpointLocation: then the stream
+                     releases its last batch, too, as soon as there is nothing new
     broker           HOST:PORT: run the bridge inside the source (embedded.py), with path as its
                      spool, for a laptop; topics: its topic filters, separated by commas
     stopFile         while there is a file of this name a stream has nothing new: the batch that
@@ -47,7 +49,7 @@ from pyspark.sql.streaming.datasource import (
 from umqtt_runtime.log_lines import log_to_stderr
 
 from ..spool import consumers, logs, offsets
-from ..spool.files import SpoolError, spool_id
+from ..spool.files import SpoolError, spool_id, tell_once
 from ..spool.logs import by_id
 from ..spool.objects import IN_PLACE, PLACE, is_place
 from . import embedded
@@ -60,7 +62,7 @@ DEFAULT_ROWS = 200_000
 DEFAULT_BYTES = 128 << 20
 NO_LIMIT = 1 << 62
 OPTIONS = ("path", "maxRowsPerBatch", "maxBytesPerBatch", "numPartitions", "consumer", "broker",
-           "topics", "stopFile", "skipDamaged", "largeFolder")  # fmt: skip
+           "topics", "stopFile", "skipDamaged", "largeFolder", "checkpoint")  # fmt: skip
 
 
 @dataclass
@@ -92,6 +94,9 @@ class Options:
         self.consumer = given.get("consumer")
         if self.consumer is not None and not consumers.NAME.fullmatch(self.consumer):
             raise ValueError(f"option consumer={self.consumer!r}: letters, digits, - and _ only")
+        self.checkpoint = given.get("checkpoint")
+        if self.checkpoint is not None and "://" in self.checkpoint:
+            raise ValueError(f"option checkpoint={self.checkpoint!r}: a folder of this computer")
         self.stop_file = given.get("stopFile")
         skip = (given.get("skipDamaged") or "false").lower()
         if skip not in ("true", "false"):
@@ -225,6 +230,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log_to_stderr()  # a process of its own, in which nobody has said so before
         self.options = options
         self._target = None  # the end for available-now
+        self._released = None  # the offset up to which the spools are released
         self._bridge = None
 
     def _spools(self):
@@ -277,7 +283,27 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     reached[key], taken = advance(folder, at, end, left, skip,
                                                   self.options.bytes / len(spools))  # fmt: skip
                 left -= taken
+        if reached == start:
+            self._release(spools, start)
         return reached
+
+    def _release(self, spools, start):
+        """Release what the query has committed, up to `start`. Spark says `commit` for its last
+        batch when another one begins: a bridge whose spool is full would wait for that, and the
+        query for the bridge."""
+        options = self.options
+        if None in (options.consumer, options.checkpoint) or start == self._released:
+            return
+        if not Path(options.checkpoint, "metadata").exists():
+            raise ValueError(f"option checkpoint={options.checkpoint!r}: not the folder of this "
+                             "query's checkpointLocation")  # fmt: skip
+        try:
+            consumers.finish(options.checkpoint, spools.values(), options.consumer)
+            for spool in spools.values():
+                logs.trim(spool)
+            self._released = start
+        except OSError as error:  # of a full disk, for instance: tried again at the next trigger
+            tell_once(f"the spool is not released now, but later: {error}")
 
     def reportLatestOffset(self):  # noqa: N802
         return {key: [end, 0] for key, end in self._ends().items()}
