@@ -1,5 +1,6 @@
 """The log in an object store: what a mark covers outlives the bridge's machine."""
 
+import errno
 import json
 import shutil
 import signal
@@ -163,6 +164,68 @@ def test_an_answer_that_was_lost_is_no_harm(writer, place):
     again.shipped = 0  # as if the put had not been answered
     again._ship()
     assert again.shipped == first.shipped
+
+
+class Unanswered:
+    """A store whose answer to a put is lost: it has the object, and the bridge does not know."""
+
+    def __init__(self, monkeypatch):
+        self.put, self._create = [], objects.create
+        monkeypatch.setattr(objects, "create", self.create)
+
+    def create(self, *told):
+        made = self._create(*told)
+        if not self.put:
+            self.put.append(told[1])
+            raise objects.Unreachable(errno.EAGAIN, "timed out", told[0])
+        return made
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_put_whose_answer_was_lost_while_the_spool_grew(writer, place, monkeypatch, removed):
+    """What comes again is longer. Readers may be done with the first one by then, and it is gone:
+    put again, it would be no part of the log, and all behind it missing."""
+    made = Shipper(writer, place, 0)
+    grow(writer, 0, 2)
+    made._find_end()
+    made.durable(writer.position)
+    lost = Unanswered(monkeypatch)
+    made.start()
+    wait_until(lambda: made.error, 30, "the put that is not answered")
+    assert made.shipped == 0
+    first = writer.position
+    if removed:
+        consumers.register(log_of(writer, place), "ingest", first)
+        assert shipped.trim(log_of(writer, place)) == 1
+    grow(writer, 2, 4)
+    made.durable(writer.position)
+    wait_until(lambda: made.shipped == writer.position or made.fault, 30, "the rest")
+    made.stop()
+    assert made.fault is None and lost.put
+    start, parts = shipped.parts(log_of(writer, place))
+    assert start == (first if removed else 0) and parts[-1].end == writer.position
+    raw = b"".join(objects.read(part.place, part.name) for part in parts)
+    assert raw == reader.segments(writer.folder)[0].path.read_bytes()[start:]
+
+
+def test_a_put_that_comes_after_its_object_was_removed(writer, place, monkeypatch):
+    """The first one arrives and is read between the look at the log and the second one."""
+    made = Shipper(writer, place, 0)
+    grow(writer, 0, 2)
+    made._find_end()
+    first = writer.position
+    made.durable(first)
+    Unanswered(monkeypatch)
+    with pytest.raises(objects.Unreachable):
+        made._ship()
+    consumers.register(log_of(writer, place), "ingest", first)
+    assert shipped.trim(log_of(writer, place)) == 1
+    grow(writer, 2, 4)
+    made.durable(writer.position)
+    while made._ship():
+        continue
+    start, parts = shipped.parts(log_of(writer, place))
+    assert start == first and parts[0].base == first and parts[-1].end == writer.position
 
 
 def test_an_older_copy_of_the_spool_ships_nothing(writer, place, tmp_path):

@@ -5,7 +5,7 @@ import json
 import shutil
 
 import pytest
-from pipeline_kit import run
+from pipeline_kit import NOON, publish, run, senml
 from umqtt_pipeline.ingest.query import Runner
 from umqtt_pipeline.spool import consumers, reader
 from umqtt_pipeline.spool.reader import SpoolError
@@ -34,6 +34,24 @@ def finished(checkpoint):
     folder = checkpoint.parent / "spool"
     consumers.finish(checkpoint, [folder], "r")
     return consumers.positions(folder).get("r")
+
+
+def test_other_bridges_are_no_readers_that_something_is_deleted_for(tmp_path):
+    """They read for their marks, and keep nothing: before the first ingest all would be lost."""
+    writer = SpoolWriter(tmp_path, segment_bytes=100)
+    for n in range(6):
+        writer.append(publish(senml(n)), 1, NOON)
+    consumers.register(tmp_path, f"bridge-{OWN}", writer.position)
+    assert writer.done_with() == writer.trim(writer.position) == 0
+    assert not consumers.has_one(tmp_path)
+    held = [block.position for block, _ in reader.walk(tmp_path, 0, writer.position)]
+    consumers.register(tmp_path, "ingest", held[3])
+    assert consumers.has_one(tmp_path)
+    assert writer.trim(writer.position) == 3
+    consumers.register(tmp_path, f"bridge-{OWN}", held[0])
+    consumers.register(tmp_path, "ingest", writer.position)
+    assert writer.trim(writer.position) == 0, "a bridge is waited for"
+    writer.close()
 
 
 def test_a_batch_without_a_commit_is_not_released(checkpoint):

@@ -3,9 +3,9 @@
 Knows the spool's bytes and the log that they become (spool/shipped.py). Must not know sockets or
 marks. A store that is slow or away holds up nothing but the marks: the bridge goes on receiving.
 
-Each object is put only if there is none of its name. An answer that got lost is no harm, then: the
-object that is there has the same bytes. If it has others, somebody goes on with a copy of this
-spool, and the bridge ends.
+Each object is put only if there is none of its name. If the answer to a put got lost, the object
+may be there, have been read and be removed again: the log itself then says where to go on. If an
+object has other bytes than the spool, somebody goes on with a copy of it, and the bridge ends.
 """
 
 import logging
@@ -43,6 +43,7 @@ class Shipper:
         self.shipped, self.fault, self.error = 0, None, None
         self._durable = spool.position
         self._kept = 0  # position that is registered
+        self._unanswered = False  # whether the last put may have come without an answer
         self._news, self._stopping = threading.Event(), False
         if NAME not in consumers.positions(self.folder):
             consumers.register(self.folder, NAME, begin(self.folder))
@@ -137,11 +138,14 @@ class Shipper:
         log.info("%s: shipped up to position %d of %d", self.place, end, self._durable)
         self.shipped = end
 
-    def _compare(self, base, end, data=None):
+    def _compare(self, base, end):
         """Raises SpoolError unless the store has these bytes of the spool."""
-        data = self._bytes(base, end) if data is None else data
         name = f"{shipped.BLOCKS}/{base:020d}"
-        if objects.read(self.place, name) != data:
+        try:
+            found = objects.read(self.place, name)
+        except FileNotFoundError:
+            return  # since it was listed every reader is done with it
+        if found != self._bytes(base, end):
             raise SpoolError(f"{self.place}/{name} has other bytes than {self.folder} at that "
                              f"position: {COPY}")  # fmt: skip
 
@@ -171,7 +175,11 @@ class Shipper:
             if stop == start:
                 return False  # a segment that has just begun
             data = reader.raw(base, stop)
-        if not objects.create(self.place, f"{shipped.BLOCKS}/{base:020d}", data):
-            self._compare(base, stop, data)
-        self.shipped = stop
+        again, self._unanswered = self._unanswered, True
+        new = objects.create(self.place, f"{shipped.BLOCKS}/{base:020d}", data)
+        if new and not again:
+            self.shipped = stop
+        else:
+            self._find_end()
+        self._unanswered = False
         return True

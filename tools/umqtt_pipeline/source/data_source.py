@@ -290,17 +290,17 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _release(self, spools, start):
         """Release what the query has committed, up to `start`. Spark says `commit` for its last
         batch when another one begins: a bridge whose spool is full would wait for that, and the
-        query for the bridge."""
+        query for the bridge. No bridge waits for room in an object store, but others read there
+        what is shipped (bridge/far_peers.py), and need some time for it."""
         options = self.options
+        here = [folder for folder in spools.values() if not is_place(folder)]
         if None in (options.consumer, options.checkpoint) or start == self._released:
             return
         if not Path(options.checkpoint, "metadata").exists():
             raise ValueError(f"option checkpoint={options.checkpoint!r}: not the folder of this "
                              "query's checkpointLocation")  # fmt: skip
         try:
-            consumers.finish(options.checkpoint, spools.values(), options.consumer)
-            for spool in spools.values():
-                logs.trim(spool)
+            consumers.finish(options.checkpoint, here, options.consumer)
             self._released = start
         except OSError as error:  # of a full disk, for instance: tried again at the next trigger
             tell_once(f"the spool is not released now, but later: {error}")

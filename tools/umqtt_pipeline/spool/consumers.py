@@ -29,6 +29,9 @@ from .files import SpoolError, make_folder, read_plain, replace_file, spool_id, 
 log = logging.getLogger("umqtt.consumers")
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+#: Under such a name, which ends with the id of its spool, another bridge of a shared subscription
+#: reads for its marks. It keeps nothing of what it reads.
+BRIDGE = re.compile(r"bridge-[0-9a-f]{16}")
 
 
 def _path(folder, name):
@@ -74,6 +77,22 @@ def positions(folder):
         # Unreadable: keep everything rather than guess.
         found[path.stem] = position if isinstance(position, int) else 0
     return found
+
+
+def done_with(folder):
+    """The position up to which every reader of the spool in `folder` is done with it; 0 if it has
+    none but other bridges: nobody has stored anything."""
+    found = positions(folder)
+    return min(found.values()) if any(map(_stores, found)) else 0
+
+
+def has_one(folder):
+    """Whether the spool in `folder` has a reader, other bridges aside."""
+    return any(map(_stores, positions(folder)))
+
+
+def _stores(name):
+    return not BRIDGE.fullmatch(name)
 
 
 def unreadable(folder):

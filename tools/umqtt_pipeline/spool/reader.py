@@ -112,7 +112,7 @@ def begin(folder, listed=None):
 def _released(folder, base):
     """Whether what is below `base` was deleted by the bridge, as far as that can be known without
     `deleted`: every reader is done with it, and there is one."""
-    if min(consumers.positions(folder).values(), default=0) < base:
+    if consumers.done_with(folder) < base:
         return False
     tell_once(f"{folder}/deleted is missing or damaged: what is below position {base} is taken "
               "for deleted by the bridge, for all readers are done with it")  # fmt: skip

@@ -216,7 +216,7 @@ def trim(place):
     """Remove what every registered reader is done with; returns the number of objects removed.
     Any reader may do it: the bridge of this log may be gone for good. Raises SpoolError,
     Unreachable."""
-    floor = min(consumers.positions(place).values(), default=0)
+    floor = consumers.done_with(place)
     start, found = parts(place, skip_damaged=True)
     done = [part.end for part in found if part.end <= floor]
     if done:

@@ -234,8 +234,8 @@ class SpoolWriter:
 
     def done_with(self):
         """End of the last closed segment that every registered reader is done with; 0 for none
-        (and without a registered reader)."""
-        floor = min(consumers.positions(self.folder).values(), default=0)
+        (and without a registered reader, see consumers.done_with)."""
+        floor = consumers.done_with(self.folder)
         ends = [base + size for base, size in self._sizes.items() if base != self._base]
         return max((end for end in ends if end <= floor), default=0)
 
