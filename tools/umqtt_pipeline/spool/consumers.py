@@ -231,8 +231,8 @@ def advance(folder, name, key, end):
 
 
 def finish(checkpoint, folders, name):
-    """Release all that the query of `checkpoint` has committed. To be called while it does not
-    run.
+    """Release all that the query of `checkpoint` has committed. To be called while no batch of it
+    runs.
 
     checkpoint  folder of the query's checkpoint;   folders: of the spools it reads
 
