@@ -81,7 +81,7 @@ def plain(text, letters=200):
 def as_json(row):
     """A row as one line of JSON; a payload that is not UTF-8 is in hexadecimal."""
     try:
-        payload = {"payload": row["payload"] and row["payload"].decode()}
+        payload = {"payload": None if row["payload"] is None else row["payload"].decode()}
     except UnicodeDecodeError:
         payload = {"payload_hex": row["payload"].hex()}
     named = {name: row[name] for name in ("topic", "reason", "epoch", "sequence", "spool",
