@@ -145,8 +145,9 @@ class Folder(click.Path):
         if "://" in value:
             self.fail(f"{value} is no folder on a disk: name one", param, ctx)
         _has_text_name(self, value, param, ctx)
-        if Path(value).exists() and not Path(value).is_dir():
-            self.fail(f"{value} is no folder: name another one", param, ctx)
+        for folder in (Path(value), *Path(value).parents):
+            if folder.exists() and not folder.is_dir():
+                self.fail(f"{folder} is no folder: name another one", param, ctx)
         if Path(value, self.other).exists():
             self.fail(f"{value} is the folder of {self.kind}: name another one", param, ctx)
         return super().convert(value, param, ctx)

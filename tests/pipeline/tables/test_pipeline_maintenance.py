@@ -244,7 +244,7 @@ def test_a_copy_as_plain_parquet(spark, root, tmp_path):
     silver = ds.dataset(out / "silver").to_table()["sequence"].to_pylist()
     assert sorted(silver) == list(range(1, 31))
     again = run("export", "--tables", root, "--out", out, "--table", "silver")
-    assert again.returncode == 2 and "silver is there already" in again.stderr
+    assert again.returncode == 2 and "silver is there already: remove" in again.stderr
 
 
 @pytest.mark.parametrize("options,status,words", [

@@ -231,4 +231,6 @@ def _failed(error, version):
     why = failures.why(text)
     if "No such file or directory: " in why and ".parquet" in why:
         why += ". `umqtt-pipeline verify` says what the tables lack, or which log is wrong"
+    if "No space left on device" in why:
+        why += ". Nothing is lost: make room, and start ingest again"
     return click.ClickException(f"the query failed and was given up: {why}")

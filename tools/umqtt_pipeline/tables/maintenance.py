@@ -94,7 +94,7 @@ def export(root, name, out, version=None):
         raise KeyError(name)
     target = Path(out, name)
     if target.exists():
-        raise FileExistsError(f"{target} is there already")
+        raise FileExistsError(f"{target} is there already: remove it, or name another folder")
     days = None
     if PARTITION in held.schema.names:
         days = ds.partitioning(pa.schema([held.schema.field(PARTITION)]), flavor="hive")
