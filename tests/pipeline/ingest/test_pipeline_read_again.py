@@ -10,7 +10,7 @@ from pipeline_kit import NOON, fill, publish, senml
 from pipeline_tables import ingest, numbers
 from umqtt_pipeline import commands
 from umqtt_pipeline.ingest.query import Runner
-from umqtt_pipeline.spool import consumers
+from umqtt_pipeline.spool import consumers, reader
 from umqtt_pipeline.spool.files import SpoolError
 from umqtt_pipeline.spool.writer import SpoolWriter
 from umqtt_pipeline.tables.storage import place
@@ -194,3 +194,20 @@ def test_tables_begun_anew_have_all_that_is_still_in_the_spool(
     ingest(spark, spool, root)
     assert numbers(root) == list(range(1, 10))
     assert "has had more" in caplog.text and "it is read again" in caplog.text
+
+
+def test_a_reader_that_comes_later_says_what_it_cannot_have(spark, tmp_path, caplog):
+    spool, said = tmp_path / "spool", "begins at position "
+    fill(spool, [publish(senml(n)) for n in range(1, 41)], per_block=1)
+    ingest(spark, spool, tmp_path / "one")
+    gone(spool, 41, 60)
+    ingest(spark, spool, tmp_path / "one")
+    assert said not in caplog.text
+    ingest(spark, spool, tmp_path / "two", consumer="two")
+    first = reader.begin(spool)
+    assert first and f"{spool} {said}{first}: what was before it is deleted" in caplog.text
+    assert numbers(tmp_path / "two")[-1] == 100
+    caplog.clear()
+    fill(spool, [publish(senml(101))])
+    ingest(spark, spool, tmp_path / "two", consumer="two")
+    assert said not in caplog.text and numbers(tmp_path / "two")[-1] == 101

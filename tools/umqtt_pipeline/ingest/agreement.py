@@ -41,6 +41,9 @@ def reach(ingest, consumer, folders, skip_damaged):
             log.warning("%s: Spark's checkpoint is from before position %d, where this spool "
                         "begins now: it is made anew", folder, begin)  # fmt: skip
             again = True
+        elif begin and key not in resumes and key not in ingest.ledger.last["places"]:
+            log.warning("%s begins at position %d: what was before it is deleted, because all "
+                        "readers that the spool had were done with it", folder, begin)  # fmt: skip
     if again:
         shutil.rmtree(ingest.checkpoint, ignore_errors=True)
 
