@@ -216,11 +216,12 @@ def test_a_stream_with_nothing_new_releases_all_that_it_has_committed(spark, tmp
     assert seen == [*range(1, 51), 1050, *range(51, 81), 1080]
 
 
-@pytest.mark.parametrize("named", ["elsewhere", "s3://bucket/checkpoint"])
-def test_a_checkpoint_of_no_query_is_an_error(named, tmp_path):
+@pytest.mark.parametrize("named,said", [("elsewhere", "/elsewhere is not the folder"),
+                                        ("s3://bucket/checkpoint", "a folder of this computer")])
+def test_a_checkpoint_of_no_query_is_an_error(named, said, tmp_path):
     fill(tmp_path / "spool", packets(3))
     options = {"path": str(tmp_path / "spool"), "consumer": "c", "checkpoint": named}
-    with pytest.raises(ValueError, match=f"checkpoint='{named}': (not the folder|a folder of)"):
+    with pytest.raises(ValueError, match=f"option checkpoint.*{said}"):
         reader = SpoolStreamReader(Options(options))
         start = reader.initialOffset()
         for _ in range(2):

@@ -94,9 +94,10 @@ class Options:
         self.consumer = given.get("consumer")
         if self.consumer is not None and not consumers.NAME.fullmatch(self.consumer):
             raise ValueError(f"option consumer={self.consumer!r}: letters, digits, - and _ only")
-        self.checkpoint = given.get("checkpoint")
-        if self.checkpoint is not None and "://" in self.checkpoint:
-            raise ValueError(f"option checkpoint={self.checkpoint!r}: a folder of this computer")
+        checkpoint = given.get("checkpoint")
+        if checkpoint is not None and "://" in checkpoint:
+            raise ValueError(f"option checkpoint={checkpoint!r}: a folder of this computer")
+        self.checkpoint = checkpoint and Path(checkpoint).absolute()
         self.stop_file = given.get("stopFile")
         skip = (given.get("skipDamaged") or "false").lower()
         if skip not in ("true", "false"):
@@ -294,10 +295,10 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         what is shipped (bridge/far_peers.py), and need some time for it."""
         options = self.options
         here = [folder for folder in spools.values() if not is_place(folder)]
-        if None in (options.consumer, options.checkpoint) or start == self._released:
+        if not (here and options.consumer and options.checkpoint) or start == self._released:
             return
-        if not Path(options.checkpoint, "metadata").exists():
-            raise ValueError(f"option checkpoint={options.checkpoint!r}: not the folder of this "
+        if not (options.checkpoint / "metadata").exists():
+            raise ValueError(f"option checkpoint: {options.checkpoint} is not the folder of this "
                              "query's checkpointLocation")  # fmt: skip
         try:
             consumers.finish(options.checkpoint, here, options.consumer)
