@@ -11,13 +11,64 @@ import paho.mqtt.client as mqtt
 import pytest
 from pipeline_kit import EPOCH, end, messages, run, senml, spawn, topic, wait_for
 from umqtt_pipeline.decode.payloads import identity
-from umqtt_pipeline.spool import reader
+from umqtt_pipeline.spool import consumers, reader
 
 
 def held(folder):
     """Sequence numbers in a spool."""
     return [identity(payload)[1] for _, body in reader.walk(folder, 0, reader.durable(folder))
             for _, payload in messages(body)]  # fmt: skip
+
+
+@pytest.mark.parametrize("broker", ["iotcore", "mosquitto"], indirect=True)
+def test_two_bridges_with_full_spools_do_not_wait_for_each_other(broker, tmp_path):
+    """Each keeps what the other has not written down as read, and has no room itself."""
+    spools, metrics = [tmp_path / "one", tmp_path / "two"], {}
+    for mine, other in (spools, spools[::-1]):
+        metrics[mine] = tmp_path / f"{mine.name}.json"
+        spawn("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", mine, "--peer", other,
+              "--client-id", f"bridge-{mine.name}", "--topic", "$share/s/fleet/+/+/telemetry",
+              "--metrics", metrics[mine], "--segment-bytes", 4096, "--max-spool-bytes", 16_384,
+              log=tmp_path / f"{mine.name}.log")  # fmt: skip
+    for log in (tmp_path / "one.log", tmp_path / "two.log"):
+        wait_for(lambda log=log: "subscribed" in log.read_text(), what="subscription")
+    for spool in spools:
+        consumers.register(spool, "ingest", 0)
+    device = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "device")
+    device.connect("127.0.0.1", broker.port)
+    device.loop_start()
+    sent = 0
+
+    def full():
+        return all(json.loads(told.read_text())["spool_full"] for told in metrics.values())
+
+    while not full():
+        assert sent < 3000, "the spools take more than they may"
+        for _ in range(20):
+            sent += 1
+            info = device.publish(topic(), senml(sent), 1)
+        info.wait_for_publish(60)
+        time.sleep(0.1)
+    seen, at = set(), dict.fromkeys(spools, 0)
+
+    def stored():
+        """All that was sent; as ingest does, what was read is released."""
+        for spool in spools:
+            end_of_it = reader.durable(spool)
+            for _, body in reader.walk(spool, at[spool], end_of_it):
+                seen.update(identity(payload)[1] for _, payload in messages(body))
+            consumers.register(spool, "ingest", end_of_it)
+            at[spool] = end_of_it
+        return seen == set(range(1, sent + 1))
+
+    wait_for(stored, 60, "the rest of the messages")
+    wait_for(lambda: not any(json.loads(told.read_text())["spool_full"]
+                             for told in metrics.values()), 30, "room")  # fmt: skip
+    for name in ("one", "two"):
+        log = (tmp_path / f"{name}.log").read_text()
+        assert "SUBACK" not in log and log.count("takes nothing") <= 1 + log.count("going on")
+    device.disconnect()
+    device.loop_stop()
 
 
 @pytest.mark.parametrize("broker", ["iotcore", "mosquitto"], indirect=True)

@@ -231,13 +231,16 @@ class Bridge:
                 return
             self._link.send(found.acks)
             self._taken(found)
+            self._has_room()
+        self._pending = None
+        for head, body in found.others:
+            self._control(head, body)
+
+    def _has_room(self):
         if self._full:
             log.warning("there is room in the spool again: going on")
             self._full, self._last_error = False, None
             self._link.last_in = time.monotonic()  # it was not listened to meanwhile
-        self._pending = None
-        for head, body in found.others:
-            self._control(head, body)
 
     def _too_large(self, begun, found):
         """A packet of more than max_packet bytes has begun: drop it and acknowledge it, or the
@@ -400,16 +403,19 @@ class Bridge:
 
     def _keep_alive(self, now):
         link, s, half = self._link, self.settings, self.settings.keepalive / 2
-        # Bytes that come are life: a backlog may stand before SUBACK, or one long message.
-        if not self._ready and now > max(self._deadline, link.last_in + s.connect_timeout):
+        listens = self._pending is None
+        # Bytes that come are life: a backlog may stand before SUBACK, or one long message. The
+        # spool may have no room for it.
+        late = now > max(self._deadline, link.last_in + s.connect_timeout)
+        if not self._ready and listens and late:
             kind = answers.Silent if self._unheard else ConnectionError
             raise kind(f"no {'CONNACK' if self._unheard else 'SUBACK'} within "
                        f"{self.settings.connect_timeout:g} s")  # fmt: skip
-        if self._pending is None and now - link.last_in > 2 * half:
+        if listens and now - link.last_in > 2 * half:
             raise ConnectionError(f"not a byte from the broker for {2 * half:g} s")
         # Before SUBACK too, but only while a long packet comes: a broker that answers pings and
         # not SUBSCRIBE is not waited for.
-        pings = self._ready or not self._unheard and link.within
+        pings = self._ready or not self._unheard and (link.within or not listens)
         if pings and (now - link.last_out > half or now - link.last_in > half):
             if not link.unsent and now - link.last_out > min(half, 1.0):
                 link.send(wire.PINGREQ_PACKET)

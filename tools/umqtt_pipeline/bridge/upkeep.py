@@ -7,6 +7,7 @@ what a message says.
 
 import json
 import logging
+import time
 from pathlib import Path
 
 from ..spool import consumers
@@ -17,6 +18,7 @@ from .disk_reserve import Reserve
 log = logging.getLogger("umqtt.bridge")
 
 SNAPSHOT_BYTES = 16 << 20  #: spooled between two snapshots of the marks
+PEERS_S = 5.0  #: between them if a peer's folder was read: its bridge keeps that, and may be full
 
 
 class Upkeep:
@@ -33,13 +35,17 @@ class Upkeep:
         self.deleted = 0  #: segments
         self.reserve = Reserve(spool.folder)
         self._file = file
+        self._snapshot_due = 0.0  # if a peer was read
         self._failing = {}  # what cannot be written, and why
 
     def house(self, marks, position):
         """Save the marks, which are of `position`, when it is time; delete what is done with."""
         done = self.spool.done_with()
         behind = position - self.snapshot_at + self.peers.unsaved
-        if done > self.snapshot_at or behind > SNAPSHOT_BYTES:
+        read = self.peers.folders and self.peers.unsaved
+        waits = read and time.monotonic() >= self._snapshot_due
+        if done > self.snapshot_at or behind > SNAPSHOT_BYTES or waits:
+            self._snapshot_due = time.monotonic() + PEERS_S
             self.snapshot(marks, position)
         if done:
             self.deleted += self.spool.trim(self.snapshot_at)
