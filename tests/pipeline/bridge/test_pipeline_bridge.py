@@ -388,6 +388,36 @@ def test_killed_while_the_spool_is_full(broker, device, tmp_path):
     end(bridge)
 
 
+@pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)
+def test_started_with_a_full_spool(broker, device, tmp_path):
+    """The broker sends what it holds before SUBACK: a bridge that cannot take it does not hear
+    SUBACK. It keeps the connection all the same."""
+    folder, metrics = tmp_path / "spool", tmp_path / "metrics.json"
+    bridge = start(broker, folder, "--max-spool-bytes", 4096)
+    take_in_blocks(device, folder, 4)
+    wait_for(lambda: json.loads(metrics.read_text())["spool_full"], what="a full spool")
+    end(bridge, signal.SIGKILL)
+    log = tmp_path / "again.log"
+    bridge = spawn("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", folder,
+                   "--metrics", metrics, "--mark-interval", "0.05", "--max-spool-bytes", 4096,
+                   log=log)  # fmt: skip
+    wait_for(lambda: "takes nothing" in log.read_text(), what="a full spool again")
+    begun = json.loads(metrics.read_text())["started"]
+    # Longer than the bridge waits for an answer to SUBSCRIBE.
+    wait_for(lambda: json.loads(metrics.read_text())["time"] > begun + 13, what="some time")
+    state = json.loads(metrics.read_text())
+    assert (state["connects"], state["spool_full"], state["connected"]) == (1, True, False)
+
+    def read():
+        consumers.register(folder, "ingest", reader.durable(folder))
+        return device.upto == 400
+
+    wait_for(read, 60, "the mark")
+    assert end(bridge) == 0
+    said = log.read_text()
+    assert "no SUBACK" not in said and said.count("subscribed to") == 1
+
+
 def test_qos_2_is_answered_in_four_steps(broker, device, tmp_path):
     bridge = start(broker, tmp_path / "spool", "--qos", 2)
     for sequence in range(1, 51):

@@ -228,13 +228,17 @@ class Bridge:
                 self.spool.append(found.body, found.count, self._received())
             except SpoolFull as error:
                 self._disk_full(found, error)
+                self._controls(found)  # CONNACK may stand before the messages
                 return
             self._link.send(found.acks)
             self._taken(found)
             self._has_room()
         self._pending = None
-        for head, body in found.others:
-            self._control(head, body)
+        self._controls(found)
+
+    def _controls(self, found):
+        while found.others:
+            self._control(*found.others.pop(0))
 
     def _has_room(self):
         if self._full:
