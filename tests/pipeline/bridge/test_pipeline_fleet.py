@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import shutil
+import signal
 import socket
 import ssl
 import time
@@ -67,6 +69,59 @@ def test_two_bridges_with_full_spools_do_not_wait_for_each_other(broker, tmp_pat
     for name in ("one", "two"):
         log = (tmp_path / f"{name}.log").read_text()
         assert "SUBACK" not in log and log.count("takes nothing") <= 1 + log.count("going on")
+    device.disconnect()
+    device.loop_stop()
+
+
+@pytest.mark.parametrize("broker", ["iotcore"], indirect=True)
+def test_a_full_bridge_waits_for_none_that_is_away(broker, tmp_path):
+    """And one that comes back with another spool takes the place of the lost one."""
+    spools, metrics = [tmp_path / "one", tmp_path / "two"], tmp_path / "one.json"
+
+    def begun(mine, other):
+        log = tmp_path / f"{mine.name}.log"
+        before = log.read_text().count("subscribed to") if log.exists() else 0
+        process = spawn(
+            "bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", mine, "--peer", other,
+            "--client-id", f"b-{mine.name}", "--metrics", tmp_path / f"{mine.name}.json",
+            "--segment-bytes", 4096, "--max-spool-bytes", 16_384, log=log)  # fmt: skip
+        wait_for(lambda: log.read_text().count("subscribed to") > before, what="subscription")
+        return process, log
+
+    begun(*spools)
+    two, _ = begun(*spools[::-1])
+    lost = f"bridge-{reader.spool_id(spools[1])}"
+    wait_for(lambda: lost in consumers.positions(spools[0]), 30, "the peer as a reader")
+    assert end(two) == 0
+    at, sent = consumers.positions(spools[0])[lost], 0
+    device = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "device")
+    device.connect("127.0.0.1", broker.port)
+    device.loop_start()
+
+    def deleted():
+        """More comes, and a reader stores all that is there."""
+        nonlocal sent
+        for _ in range(20):
+            sent += 1
+            device.publish(topic(), senml(sent), 1)
+        consumers.register(spools[0], "ingest", reader.durable(spools[0]))
+        return reader.begin(spools[0]) > at
+
+    wait_for(deleted, 60, "room")
+    two, log = begun(*spools[::-1])  # as it was: it has missed something
+    wait_for(lambda: "has deleted its messages before position" in log.read_text(), 30, "word")
+    end(two, signal.SIGKILL)
+    shutil.rmtree(spools[1])
+    begun(*spools[::-1])
+    new = f"bridge-{reader.spool_id(spools[1])}"
+
+    def replaced():
+        deleted()
+        return set(consumers.positions(spools[0])) == {"ingest", new}
+
+    wait_for(replaced, 60, "the new reader in the place of the lost one")
+    assert json.loads(metrics.read_text())["connects"] == 1
+    assert lost in (tmp_path / "one.log").read_text()
     device.disconnect()
     device.loop_stop()
 

@@ -3,6 +3,7 @@
 import pickle
 
 import pytest
+from patience import PATIENCE
 from pipeline_kit import NOON, fill, publish, senml, wait_for
 from pyspark.errors import StreamingQueryException
 from umqtt_pipeline.source import data_source
@@ -144,7 +145,7 @@ def test_stream_batches_and_restart(spark, tmp_path):
         query = frame.writeStream.foreachBatch(take).option(
             "checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
         started = query.start()
-        assert started.awaitTermination(60)
+        assert started.awaitTermination(60 * PATIENCE)
 
     with pytest.raises(StreamingQueryException, match="killed"):
         once(dies=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import paho.mqtt.publish
 import pytest
 from decode_kit import good
+from patience import PATIENCE
 from pipeline_kit import NOON, QUICK, fill, publish, run, senml, topic, wait_for
 from pipeline_tables import numbers, table
 from pyspark.sql import Row
@@ -63,7 +64,7 @@ def test_a_refused_bridge_inside_the_source_says_so(spark, tmp_path):
     query = streamed(spark, tmp_path / "spool", tmp_path / "checkpoint", lambda df, n: None,
                      broker="nohost").start()  # fmt: skip
     with pytest.raises(Exception, match="HOST:PORT"):
-        query.awaitTermination(60)
+        query.awaitTermination(60 * PATIENCE)
 
 
 def test_kafka_rows_become_silver(spark):
@@ -146,7 +147,7 @@ def test_a_new_checkpoint_is_an_error_for_delta(spark, tmp_path):
         writing = frame.load(str(tmp_path / "spool")).writeStream.option(
             "checkpointLocation", str(tmp_path / checkpoint))  # fmt: skip
         query = writing.foreachBatch(delta.writer(target, application)).trigger(availableNow=True)
-        assert query.start().awaitTermination(60)
+        assert query.start().awaitTermination(60 * PATIENCE)
         return deltalake.DeltaTable(target).to_pyarrow_table().num_rows
 
     fill(tmp_path / "spool", [publish(senml(n)) for n in range(1, 11)])

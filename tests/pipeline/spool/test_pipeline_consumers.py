@@ -51,6 +51,10 @@ def test_other_bridges_are_no_readers_that_something_is_deleted_for(tmp_path):
     consumers.register(tmp_path, f"bridge-{OWN}", held[0])
     consumers.register(tmp_path, "ingest", writer.position)
     assert writer.trim(writer.position) == 0, "a bridge is waited for"
+    assert writer.trim(held[4], full=True) == 1, "but not by a full spool"
+    consumers.register(tmp_path, "bridge-0123456789abcdef", 0)
+    assert consumers.give_up_bridges(tmp_path, [OWN]) == ["bridge-0123456789abcdef"]
+    assert set(consumers.positions(tmp_path)) == {"ingest", f"bridge-{OWN}"}
     writer.close()
 
 

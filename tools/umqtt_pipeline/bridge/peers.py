@@ -3,7 +3,8 @@ the marks of this one, too, since the readings of a device come to all of them b
 
 Knows spools and marks. Must not know sockets. Every bridge reads what the others spooled before
 it tells a device how far all is durable; whichever received the last missing reading therefore
-tells the whole truth. The others' segments are kept until the snapshot of the marks covers them.
+tells the whole truth. The others keep their segments until the snapshot of the marks covers them,
+or they are full: what is deleted before it was read, its devices send again.
 """
 
 import logging
@@ -25,7 +26,7 @@ class Peers:
 
     def __init__(self, places, own, seen=()):
         self.folders = tuple(place for place in places if not is_place(place))
-        self.name = f"bridge-{own}"  #: under which this bridge registers there
+        self.name = consumers.bridge_name(own)  #: under which this bridge registers there
         self.positions = dict(seen)  #: as `seen`
         self.far = [FarPeers(place.rstrip("/"), own, seen) for place in places if is_place(place)]
         self.unsaved = 0  #: bytes read since the last `release`
@@ -47,7 +48,18 @@ class Peers:
             if folder in self._missing:
                 log.info("peer %s is there", folder)
                 self._missing.discard(folder)
-            yield folder, key, self.positions.get(key, begun)
+            position = self.positions.get(key, begun)
+            if position < begun:
+                log.warning("peer %s: it was full, and has deleted its messages before position "
+                            "%d. Marks stand still for those up from %d until their devices send "
+                            "them again", folder, begun, position)  # fmt: skip
+                position = self.positions[key] = begun
+            yield folder, key, position
+
+    def ids(self):
+        """The ids of all peers' spools; None if there is none in a folder, or one is not there."""
+        found = {key for _, key, _ in self._open()}
+        return found if self.folders and len(found) == len(self.folders) else None
 
     def register(self):
         """Keep the peers from deleting what is not yet in a snapshot of the marks."""

@@ -431,7 +431,7 @@ class Bridge:
         self._account()
         if self.shipper:
             self.shipper.keep()
-        self.upkeep.house(self.marks, self._accounts.position)
+        self.upkeep.house(self.marks, self._accounts.position, self._full)
         self._metrics()
 
     def _metrics(self):

@@ -38,9 +38,11 @@ class Upkeep:
         self._snapshot_due = 0.0  # if a peer was read
         self._failing = {}  # what cannot be written, and why
 
-    def house(self, marks, position):
-        """Save the marks, which are of `position`, when it is time; delete what is done with."""
-        done = self.spool.done_with()
+    def house(self, marks, position, full):
+        """Save the marks, which are of `position`, when it is time; delete what is done with.
+        full: whether the spool takes nothing more. Then it waits for no other bridge: that would
+        miss readings for its marks, and their devices send them again."""
+        done = self.spool.done_with(full)
         behind = position - self.snapshot_at + self.peers.unsaved
         read = self.peers.folders and self.peers.unsaved
         waits = read and time.monotonic() >= self._snapshot_due
@@ -48,7 +50,7 @@ class Upkeep:
             self._snapshot_due = time.monotonic() + PEERS_S
             self.snapshot(marks, position)
         if done:
-            self.deleted += self.spool.trim(self.snapshot_at)
+            self.deleted += self.spool.trim(self.snapshot_at, full)
 
     def snapshot(self, marks, position):
         """Save the marks: what is below `position` may then be deleted from the spool."""
@@ -57,9 +59,16 @@ class Upkeep:
             self.reserve.size = max(self.reserve.size, 2 * self._file.whole)
             self.snapshot_at = position
             self.peers.release()
+            self._give_up()
             self._works("the file of the marks")
         except OSError as error:  # nothing is deleted that they are made of
             self._fails("the file of the marks", error)
+
+    def _give_up(self):
+        """A peer that was begun anew reads under another name: nobody moves the old one on."""
+        ids = self.peers.ids()
+        for name in consumers.give_up_bridges(self.spool.folder, ids) if ids else ():
+            log.info("the reader %s is given up: no peer has that id now", name)
 
     def keep_session(self, session, topics):
         """Have `session`, a SessionFile, say that the broker has a session of the bridge with

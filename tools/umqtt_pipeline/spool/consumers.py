@@ -29,8 +29,8 @@ from .files import SpoolError, make_folder, read_plain, replace_file, spool_id, 
 log = logging.getLogger("umqtt.consumers")
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-#: Under such a name, which ends with the id of its spool, another bridge of a shared subscription
-#: reads for its marks. It keeps nothing of what it reads.
+#: Under such a name, see bridge_name(), another bridge of a shared subscription reads for its
+#: marks. It keeps nothing of what it reads.
 BRIDGE = re.compile(r"bridge-[0-9a-f]{16}")
 
 
@@ -79,20 +79,33 @@ def positions(folder):
     return found
 
 
-def done_with(folder):
+def done_with(folder, full=False):
     """The position up to which every reader of the spool in `folder` is done with it; 0 if it has
-    none but other bridges: nobody has stored anything."""
+    none but other bridges: nobody has stored anything. full: these are not waited for."""
     found = positions(folder)
-    return min(found.values()) if any(map(_stores, found)) else 0
+    storing = [found[name] for name in found if not BRIDGE.fullmatch(name)]
+    return min(storing if full else found.values()) if storing else 0
 
 
 def has_one(folder):
     """Whether the spool in `folder` has a reader, other bridges aside."""
-    return any(map(_stores, positions(folder)))
+    return any(not BRIDGE.fullmatch(name) for name in positions(folder))
 
 
-def _stores(name):
-    return not BRIDGE.fullmatch(name)
+def give_up_bridges(folder, ids):
+    """Remove the files of other bridges that have read the spool in `folder`, but of those whose
+    spools have these ids; returns their names."""
+    names = {bridge_name(key) for key in ids}
+    old = [path for path in _files(folder)
+           if BRIDGE.fullmatch(path.stem) and path.stem not in names]  # fmt: skip
+    for path in old:
+        path.unlink()
+    return [path.stem for path in old]
+
+
+def bridge_name(key):
+    """The name under which the bridge of the spool with the id `key` reads other spools."""
+    return f"bridge-{key}"
 
 
 def unreadable(folder):

@@ -232,17 +232,17 @@ class SpoolWriter:
         self._slot = 1 - self._slot  # a power cut that tears this write leaves the other one
         os.pwrite(self._durable, DURABLE.pack(self.position, check), self._slot * DURABLE.size)
 
-    def done_with(self):
+    def done_with(self, full=False):
         """End of the last closed segment that every registered reader is done with; 0 for none
-        (and without a registered reader, see consumers.done_with)."""
-        floor = consumers.done_with(self.folder)
+        (and without a registered reader). full: as consumers.done_with's."""
+        floor = consumers.done_with(self.folder, full)
         ends = [base + size for base, size in self._sizes.items() if base != self._base]
         return max((end for end in ends if end <= floor), default=0)
 
-    def trim(self, floor):
+    def trim(self, floor, full=False):
         """Delete closed segments below `floor` that every registered reader is done with;
-        returns the number deleted."""
-        floor = min(floor, self.done_with())
+        returns the number deleted. full: as consumers.done_with's."""
+        floor = min(floor, self.done_with(full))
         gone = []
         for segment in segments(self.folder):
             if segment.base == self._base or segment.base + segment.size() > floor:
