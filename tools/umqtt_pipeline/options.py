@@ -93,6 +93,9 @@ class ObjectPlace(click.ParamType):
     name = "place"
 
     def convert(self, value, param, ctx):
+        if "://" not in value:
+            self.fail(f"{value} is no place in an object store: write s3://BUCKET/PREFIX", param,
+                      ctx)  # fmt: skip
         return _object_store(self, value, param, ctx)
 
 

@@ -13,7 +13,7 @@ import brokers
 import paho.mqtt.client as mqtt
 import pytest
 from patience import PATIENCE
-from pipeline_kit import EPOCH, end, messages, run, senml, spawn, topic, wait_for
+from pipeline_kit import EPOCH, end, messages, publish, run, senml, spawn, topic, wait_for
 from umqtt_pipeline.decode.payloads import identity
 from umqtt_pipeline.spool import consumers, reader
 from umqtt_pipeline.spool.writer import SpoolWriter
@@ -416,6 +416,30 @@ def test_started_with_a_full_spool(broker, device, tmp_path):
     assert end(bridge) == 0
     said = log.read_text()
     assert "no SUBACK" not in said and said.count("subscribed to") == 1
+
+
+def test_marks_do_not_wait_for_a_suback_behind_the_backlog(tmp_path):
+    """Devices would send all of it again. This broker has a long backlog: SUBACK never comes."""
+    heard, lost = bytearray(), threading.Event()
+
+    def serve(server):
+        peer, _ = server.accept()
+        with peer:
+            heard.extend(peer.recv(1000))
+            peer.sendall(b"\x20\x02\x01\x00" + b"".join(
+                publish(senml(n), packet_id=n) for n in range(1, 21)))  # fmt: skip
+            while data := peer.recv(1000):
+                heard.extend(data)
+        lost.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, args=(server,), daemon=True).start()
+        log = tmp_path / "log"
+        bridge = spawn("bridge", "--broker", f"127.0.0.1:{server.getsockname()[1]}", "--spool",
+                       tmp_path / "spool", "--mark-interval", "0.05", log=log)  # fmt: skip
+        wait_for(lambda: b'"upto":20' in heard.replace(b" ", b"") or lost.is_set(), 30, "the mark")
+        assert not lost.is_set() and "subscribed to" not in log.read_text()
+        assert end(bridge) == 0
 
 
 def test_qos_2_is_answered_in_four_steps(broker, device, tmp_path):

@@ -107,6 +107,7 @@ INGEST = ("ingest", "--spool", "none", "--tables", "t", "--once")
     (("bridge", "--broker", "h:\u0661", "--spool", "s"), "HOST:PORT"),
     ((*BRIDGE, "--peer", "other", "--peer", "./s"), "own --spool"),
     *(((*BRIDGE, option, value), words) for option in NAMES for value, words in STRINGS),
+    ((*BRIDGE, "--ship", "/srv/log"), "no place in an object store: write s3://BUCKET/PREFIX"),
     (("bridge", "--broker", "ws://h:1", "--spool", "s"), "ws:// is not spoken here; write HOST"),
     (("bridge", "--broker", "mqtt://u:secret@h:1", "--spool", "s"), "--username"),
     (("bridge", "--broker", "mqtt://h:1/path", "--spool", "s"), "HOST:PORT"),

@@ -384,14 +384,14 @@ class Bridge:
         if self._pending is not None:
             return min(self._retry_at - now, HOUSEKEEPING_S)
         until = self._next_house
-        if self._ready and (self.marks.due or self._accounts.waiting):
+        if not self._unheard and (self.marks.due or self._accounts.waiting):
             until = min(until, self._next_marks)
         return min(until - now, HOUSEKEEPING_S)
 
     def _timers(self):
         now = time.monotonic()
         self._keep_alive(now)
-        if self._ready:
+        if not self._unheard:  # SUBACK may come behind a long backlog
             if not self._telling and now >= self._next_marks:
                 self._account()
                 self._telling.begin()
