@@ -168,3 +168,61 @@ def test_a_capture_that_begins_with_the_request_has_all_of_it(lost, tmp_path):
     assert found["violations"] == found["problems"] == []
     assert [(p["sender"], p["type"], p["topic"]) for p in found["packets"]] == [
         (p["sender"], p["type"], p["topic"]) for p in whole["packets"]]  # fmt: skip
+
+
+MASKS = {"PUBACK": b"\x40\x02\x48\xbd", "PUBREC": b"\x50\x02\1\2", "PUBREL": b"\x62\x02\1\2",
+         "PUBCOMP": b"\x70\x02\1\2", "PUBLISH": b"\x30\x06\0\1", "other": b"\x81\x0f\xa5\x5a"}
+
+
+def _zeros(mask, count, size, piece, broker=WEB):
+    """A WebSocket on which the client sends payloads of zeros, as mqtt.js does: a frame for the
+    header, one for the payload; piece: bytes of a segment, else each message has its own."""
+    made, parts = kit.Talk(broker=broker), []
+    for ident in range(1, count + 1):
+        raw = kit.publish("a/b", bytes(size), 1, ident)
+        parts.append(frame(raw[:-size], mask=b"\x81\x0f\xa5\x5a") + frame(raw[-size:], mask=mask))
+    if piece:
+        sent = b"".join(parts) if count > 1 else parts[0][-size:]
+        parts = [sent[at : at + piece] for at in range(0, len(sent), piece)]
+    for ident, part in enumerate(parts, 1):
+        made.client(part)
+        if ident <= count:
+            made.broker(frame(kit.ack(4, ident)))
+    return made
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("ports", [(1883,), (WEB[1],)], ids=["any", "named"])
+@pytest.mark.parametrize("size, piece", [
+    (1000, None), (9000, None), (1000, 10_000), (1000, 500), (9000, 1448)])  # fmt: skip
+def test_masked_payloads_of_equal_bytes_are_no_packets(kind, ports, size, piece, tmp_path):
+    """What four bytes hide repeats these, and they may be an acknowledgement."""
+    for first in (0, 1, 5):
+        frames = _zeros(MASKS[kind], 12, size, piece).wrapped()[first:]
+        found = _read(frames, tmp_path, ports=ports)
+        assert [p for p in found["packets"] if p["sender"] == "client"] == []
+        assert found["violations"] == []
+        told = [p["sender"] for p in found["problems"] if p["problem"] == "WebSocket"]
+        assert told == ["client"] or piece
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("piece", [300, 1448, 21_000])
+def test_neither_are_those_of_a_payload_of_which_no_header_is_there(kind, piece, tmp_path):
+    for port in (1883, WEB[1]):
+        made = _zeros(MASKS[kind], 1, 20_000, piece, ("10.0.0.1", port))
+        found = _read(made.wrapped()[2:] or made.wrapped(), tmp_path)
+        assert [p for p in found["packets"] if p["sender"] == "client"] == []
+        assert found["violations"] == []
+
+
+def test_a_long_subscribe_is_no_frame_of_a_websocket(tmp_path):
+    """It begins with the same byte, and a connection of MQTT may begin with it for the capture."""
+    choice = random.Random(9)
+    made = kit.Talk()
+    for ident in range(1, 60):
+        filters = [("a/" + "b" * choice.randrange(1, 40), 1) for _ in range(choice.randrange(9))]
+        made.client(kit.subscribe(ident, ("a/b", 1), *filters))
+    found = _read(made.wrapped(), tmp_path)
+    assert [p["type"] for p in found["packets"]] == ["SUBSCRIBE"] * 59
+    assert "WebSocket" not in {p["problem"] for p in found["problems"]}

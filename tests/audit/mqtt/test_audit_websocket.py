@@ -110,6 +110,21 @@ def test_it_is_found_behind_a_header_of_the_proxy_protocol(header, cut, begun, t
     assert conn["websocket"] and conn["client_id"] == "web"
 
 
+@pytest.mark.parametrize("cut", [1, 5, 16, 27])
+@pytest.mark.parametrize("together", [True, False])
+def test_such_a_header_may_come_in_two_segments(cut, together, tmp_path):
+    header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes(12)
+    made = kit.Talk(broker=("10.0.0.1", 8080)).open().client(header[:cut])
+    rest = header[cut:]
+    made = made.client(rest + ASKED) if together else made.client(rest).client(ASKED)
+    made.broker(AGREED).client(frame(kit.connect("web"), mask=b"abcd"))
+    made.broker(frame(kit.connack())).client(frame(kit.DISCONNECT, mask=b"abcd")).close()
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
+    assert [p["type"] for p in found["packets"]] == ["CONNECT", "CONNACK", "DISCONNECT"]
+    assert [p["problem"] for p in found["problems"]] == ["PROXY"] and not found["violations"]
+    assert found["connections"][0]["websocket"]
+
+
 @pytest.mark.parametrize("answer, told", [
     (b"HTTP/1.1 404 Not Found\r\n\r\n", "HTTP"),
     (AGREED + frame(b"\x20\2\0\0", kind=0x42), "WebSocket")], ids=["404", "packed"])  # fmt: skip

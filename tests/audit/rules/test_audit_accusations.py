@@ -4,6 +4,7 @@ what is wrong is told of the one who did it.
 Knows: audit_kit, the statements of MQTT 3.1.1. Must not know: how they are found.
 """
 
+import itertools
 import struct
 
 import audit_kit as kit
@@ -375,6 +376,42 @@ def test_a_header_of_the_proxy_protocol_is_passed_over(version, together, tmp_pa
     found = read(made.broker(kit.connack()).client(kit.DISCONNECT).close().wrapped(), tmp_path)
     assert [p["type"] for p in found["packets"]] == ["CONNECT", "CONNACK", "DISCONNECT"]
     assert [p["problem"] for p in found["problems"]] == ["PROXY"] and not found["violations"]
+
+
+@pytest.mark.parametrize("version", PROXIES)
+@pytest.mark.parametrize("port", [1883, 17_501])
+def test_a_header_of_the_proxy_protocol_may_come_in_pieces(version, port, tmp_path):
+    """Its rest comes with CONNECT or before it; also a byte at a time."""
+    header, frames, count = PROXIES[version], [], 0
+    cuts = [[cut] for cut in range(1, len(header))] + [[4, 9, 17], [*range(1, len(header))]]
+    for count, cut in enumerate(cuts):
+        made = kit.Talk(("10.0.0.2", 2000 + count), ("10.0.0.1", port)).open()
+        for since, until in itertools.pairwise([0, *cut]):
+            made.client(header[since:until])
+        rest, hello = header[cut[-1] :], kit.connect("behind")
+        if count % 2 and port == 1883:
+            made.client(rest + hello)
+        else:
+            made.client(rest).client(hello)
+        frames += made.broker(kit.connack()).client(kit.DISCONNECT).close().wrapped()
+    found = read(sorted(frames), tmp_path)
+    sent = [p["type"] for p in found["packets"]]
+    assert [sent.count(kind) for kind in ("CONNECT", "CONNACK", "DISCONNECT")] == [count + 1] * 3
+    told = [(p["problem"], p["count"]) for p in found["problems"]]
+    assert told == [("PROXY", len(header))] * (count + 1) and not found["violations"]
+
+
+@pytest.mark.parametrize("first, rest", [
+    (b"P", b"\2\0\1"), (b"\r\n", b"hello\r\n"),
+    (b"PROXY ", b"x" * 120 + b"\r\n"), (b"\r\n\r\n\0\r\nQ", b"UIET\n\x21\x11\0\0")])  # fmt: skip
+def test_what_only_begins_as_such_a_header_is_read_as_before(first, rest, tmp_path):
+    pieces, whole = (
+        read(made.client(kit.connect("late")).close().wrapped(), tmp_path) for made in (
+            kit.Talk().open().client(first).client(rest), kit.Talk().open().client(first + rest)))
+    assert [p["type"] for p in pieces["packets"]] == [p["type"] for p in whole["packets"]]
+    assert [p["problem"] for p in pieces["problems"]] == [p["problem"] for p in whole["problems"]]
+    assert [v["statement"] for v in pieces["violations"]] == [
+        v["statement"] for v in whole["violations"]]  # fmt: skip
 
 
 def test_session_present_is_not_known_before_311(tmp_path):

@@ -162,7 +162,8 @@ STREAM = _rows(
     "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 fin_ack:u4 "
     "newest:i8 newest_at:i8 ident:u2 steps:u1 data:i8 data_again:i8 rest:i8 rest_again:i8 "
     "maybe:i8 twice:i8 twice_frame:i8 perhaps:i8 anew:i8 anew_frame:i8 lag_frame:i8 "
-    "over_frame:i8 filled:i8 own:u1 hole_at:i8"
+    "over_frame:i8 filled:i8 own:u1 hole_at:i8 webs:u1 web_rest:i8 "
+    "proxy:i4 proxy_first:u1 proxy_size:i8"
 )
 #: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
 #: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
@@ -178,6 +179,10 @@ STREAM = _rows(
 #: web...: where a WebSocket is (mqtt/websocket.py): what comes next, whether any byte came, the
 #: first byte of the frame, bytes of its length and mask, bytes of its header that came, of its
 #: payload left and taken, the mask; web_text: the message is none of binary frames.
+#: webs, web_rest (mqtt/webframes.py): how many headers of a client's frames stood where they must,
+#: although the capture lacks the upgrade, and how many bytes there are up to the next one.
+#: proxy, proxy_first, proxy_size (mqtt/proxy.py): of a header of the PROXY protocol in several
+#: segments how many bytes came, the first one, and the latest one or the length that it says.
 #: asked: its first packet here is CONNECT. left: its latest one is DISCONNECT.
 #: fin: it has sent FIN; 2: before the other side did. fin_ack: what its first FIN acknowledges.
 #: top: the greatest number of its bytes that a segment of either side has told of; top_known: 0:
@@ -359,6 +364,8 @@ KINDS = {
     42: ("not MQTT", "this side sends what only the other side of MQTT may send, and nothing of "
          "its own, as a server does that sends back what it gets: the connection is not read "
          "from here on, and nothing of it is judged"),
+    43: ("WebSocket", "frames of a WebSocket whose upgrade the capture lacks: the audit does not "
+         "unmask what the client sends, and reads none of it ({} bytes up to here)"),
 }  # fmt: skip
 (P_CUT, P_DAMAGED, P_INTERFACE, P_TIME, P_LINK, P_HEADER, P_FRAGMENT, P_SNAPPED, P_LOSS, P_RESYNC,
  P_BEFORE, P_NO_STEP, P_TLS, P_HTTP, P_MQTT5, P_UNFINISHED, P_LARGE, P_MEMORY, P_NOT_MQTT,
@@ -366,4 +373,4 @@ KINDS = {
  P_BROKEN, P_FIVE, P_PAST, P_JUMP,
  P_DOUBLED, P_TWICE, P_MAYBE,
  P_LANS, P_LATER, P_ANEW, P_LAG, P_CLOCK, P_LATE, P_FAR, P_SHORT,
- P_ECHO) = range(1, 43)  # fmt: skip
+ P_ECHO, P_MASKED) = range(1, 44)  # fmt: skip

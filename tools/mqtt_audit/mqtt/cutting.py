@@ -31,6 +31,7 @@ from ..compiled.layout import (
     P_FIVE,
     P_HTTP,
     P_LENGTH,
+    P_MASKED,
     P_NOT_MQTT,
     P_PROXY,
     P_RESYNC,
@@ -44,6 +45,7 @@ from ..compiled.layout import (
 from ..tcp.calm import calm, lapsed
 from ..tcp.openings import proxy_header
 from ..tls import collecting
+from . import webframes
 from .framing import (
     CLIENT_ONLY,
     ENOUGH,
@@ -258,7 +260,7 @@ def _rejoin(st, s, d, p, end, sender):
     copy(d, p, n - old, st.arena, at + old)
     for k in range(old):
         whole = packet_at(st.arena, at + k, at + n, sender)
-        if k + whole > old and chain(st.arena, at + k, at + n, sender,
+        if k + whole > old and chain(st.arena, at, at + k, at + n, sender,
                                     k == 0 and old < KEPT):
             return k
     kept = min(KEPT, old + end - p)
@@ -424,6 +426,21 @@ def _encrypted(st, d, p, end, s, conn, sender, time, frame):
 
 
 @kernel
+def _masked(st, d, p, end, s, conn, sender, time, frame):
+    """Whether a search is over, in vain, as the stream is a WebSocket's whose upgrade is not
+    there; tells it once."""
+    if sender or s["ever"]:
+        return False
+    told = s["webs"] == webframes.CERTAIN
+    if not webframes.masked(s, d, p, end):
+        return False
+    s["skipped"] += end - p
+    if not told:
+        problem(st, P_MASKED, conn, sender, time, frame, -1, s["skipped"])
+    return True
+
+
+@kernel
 def _proxied(st, d, p, end, s, conn, sender, time, frame):
     """Length of a header of the PROXY protocol before the client's first packet."""
     if s["first"] or s["stage"] or not s["whole"] or sender:
@@ -454,7 +471,8 @@ def _pieces(st, d, off, n, s, conn, sender, time, frame, kept):
         if not room(st):
             return p - off
         if s["sync"] == SEARCHING:
-            if _encrypted(st, d, p, end, s, conn, sender, time, frame):
+            hidden = _encrypted(st, d, p, end, s, conn, sender, time, frame)
+            if hidden or _masked(st, d, p, end, s, conn, sender, time, frame):
                 break
             p = _search(st, s, d, p, end, conn, sender, time, frame)
             continue

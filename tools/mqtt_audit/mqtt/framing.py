@@ -217,33 +217,48 @@ def _has_topic(d, p, end):
 
 
 @kernel
-def chain(d, p, end, from_server, at_start):
-    """Whether packets follow one another from p on."""
-    good, q = 0, p
+def repeats(d, begin, p, end):
+    """Whether the bytes from p to `end` only repeat the four before, of what begins at `begin`. A
+    payload of equal bytes that a WebSocket masks does so: it confirms no packet."""
+    for k in range(p, end):
+        if k - 4 < begin or d[k] != d[k - 4]:
+            return False
+    return True
+
+
+@kernel
+def chain(d, begin, p, end, from_server, at_start):
+    """Whether packets follow one another from p on, and are not the same four bytes again and
+    again. begin: of what is there before p."""
+    good, again, q = 0, 0, p
     while True:
         n = packet_at(d, q, end, from_server)
         if n < 0:
             return False
         if n == NOT_YET:
-            return good > 1 or at_start and good > 0
+            return good > 1 or at_start and good > 0 and not again
         if q + n > end:
             # At the beginning of a segment an unfinished PUBLISH with a sound topic will do.
-            return good > 1 or at_start and n < LONG and (good > 0 or _has_topic(d, q, end))
-        good += 1
+            topic = good > 0 or _has_topic(d, q, end)
+            return good > 1 or at_start and n < LONG and topic and not again
+        if repeats(d, begin, q, q + n):
+            again += 1
+        else:
+            good += 1
         q += n
-        if good >= ENOUGH:
-            return True
+        if good >= ENOUGH or again >= ENOUGH:
+            return good >= ENOUGH
         if q == end:
-            return at_start or good > 1 or n > 4
+            return good > 1 or not again and (at_start or n > 4)
 
 
 @kernel
 def boundary(d, p, end, from_server):
     """The first place from p on where packets seem to begin, or -1. p begins a segment, which
     is where most packets begin, so less is asked for there."""
-    if chain(d, p, end, from_server, True):
+    if chain(d, p, p, end, from_server, True):
         return p
     for q in range(p + 1, end - 1):
-        if chain(d, q, end, from_server, False):
+        if chain(d, p, q, end, from_server, False):
             return q
     return -1

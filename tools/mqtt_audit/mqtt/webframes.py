@@ -11,6 +11,9 @@ from .framing import packet_at
 BINARY = 0x82  #: the first byte of a frame that is no fragment, with MQTT in it
 CONTROLS = (0x88, 0x89, 0x8A)  #: of frames of the WebSocket itself
 SIZE_16, SIZE_64 = 126, 127  #: lengths that stand for one of two or of eight bytes behind them
+RESERVED = 0x70  #: bits of the first byte that only extensions set
+LONGEST = 1 << 29  #: bytes of a frame that is believed: a packet has at most half of it
+CERTAIN = 5  #: headers of masked frames that stand where they must: one is no chance in 57
 PACKETS, SIGNS_IN = 1, 2  #: what framed() finds: packets, a CONNECT among them
 
 
@@ -63,3 +66,53 @@ def framed(d, p, end, room):
             found = max(found, kind)
         p = payload + size
     return found
+
+
+@kernel
+def _header(d, p, end):
+    """(bytes of the header, of the payload) of the client's frame that begins at p; 0: none does,
+    or its header is not all there."""
+    kind, n = wide(d[p]) & 15, end - p
+    if d[p] & RESERVED or not (kind <= 2 or 8 <= kind <= 10) or n < 6 or not d[p + 1] & 128:
+        return 0, 0
+    size = wide(d[p + 1]) & 127
+    if kind >= 8 and (size >= SIZE_16 or not d[p] & 128):
+        return 0, 0
+    if size < SIZE_16:
+        return 6, size
+    more = 2 if size == SIZE_16 else 8
+    if n < 6 + more:
+        return 0, 0
+    size = 0
+    for k in range(p + 2, p + 2 + more):
+        size = size << 8 | wide(d[k])
+    shortest = SIZE_16 <= size if more == 2 else 1 << 16 <= size < LONGEST
+    return (6 + more, size) if shortest else (0, 0)
+
+
+@kernel
+def _walked(s, d, p, end):
+    """Go on to the next bytes of a client's stream; False: no frame begins where one should."""
+    while True:
+        n = min(end - p, s["web_rest"])
+        p += n
+        s["web_rest"] -= n
+        if p == end or s["webs"] == CERTAIN:
+            return True
+        head, size = _header(d, p, end)
+        if head == 0:
+            return False
+        s["webs"] += 1
+        s["web_rest"] = head + size
+
+
+@kernel
+def masked(s, d, p, end):
+    """Whether a client's stream, of which these are the next bytes, from p to `end`, has shown to
+    be a WebSocket's: CERTAIN headers of frames stood where they must. The first of them is looked
+    for where segments begin."""
+    for _ in range(2):
+        if _walked(s, d, p, end):
+            break
+        s["webs"] = s["web_rest"] = 0
+    return s["webs"] == CERTAIN

@@ -13,7 +13,7 @@ from ..compiled.arena import copy, problem, room, take
 from ..compiled.jit import kernel, wide
 from ..compiled.layout import IN_STEP, P_HTTP, P_PROXY, P_WEB
 from ..tcp.openings import WEBSOCKET, agreed, has, proxy_header
-from . import cutting
+from . import cutting, proxy
 
 UPGRADE, HEAD, PAYLOAD = 0, 1, 2  #: what comes next: of HTTP, a frame's header, its payload
 BINARY = 2  #: the opcode of frames that MQTT is in
@@ -149,8 +149,27 @@ def _frames(st, d, p, end, s, conn, sender, time, frame):
 
 
 @kernel
-def feed(st, d, off, n, s, conn, sender, time, frame, kept):
-    """As cutting.feed(), of a stream that may be a WebSocket."""
+def _proxied(st, d, p, end, s, conn, sender, time, frame):
+    """The place behind a header of the PROXY protocol that lies in several segments, as far as it
+    is in this one. If it shows to be none, what was taken for it is read as all else is."""
+    before, one = s["proxy"], s["proxy_first"] == PROXIED[0]
+    state, q = proxy.advance(s, d, p, end)
+    if state == proxy.MORE:
+        return q
+    if state == proxy.OVER:
+        problem(st, P_PROXY, conn, sender, time, frame, -1, s["proxy"])
+        s["proxy"] = 0
+        return q
+    s["proxy"] = 0
+    at, n = proxy.put_back(st, before, one)
+    if n:
+        cutting.feed(st, st.arena, at, n, s, conn, sender, time, frame, True)
+    return p
+
+
+@kernel
+def _feed(st, d, off, n, s, conn, sender, time, frame, kept):
+    """As feed(), but for a header in several segments."""
     c, p, end = st.conns[conn], off, off + n
     if not c["web"]:
         p += _behind(d, p, end)
@@ -184,8 +203,22 @@ def feed(st, d, off, n, s, conn, sender, time, frame, kept):
 
 
 @kernel
+def feed(st, d, off, n, s, conn, sender, time, frame, kept):
+    """As cutting.feed(), of a stream that may be a WebSocket."""
+    done = 0
+    if s["proxy"] or proxy.begins(s, d, off, off + n, sender):
+        if not room(st):
+            return 0
+        done = _proxied(st, d, off, off + n, s, conn, sender, time, frame) - off
+        if done == n:
+            return n
+    return done + _feed(st, d, off + done, n - done, s, conn, sender, time, frame, kept)
+
+
+@kernel
 def lose(st, s, n, conn, sender, time, frame, kind):
     """As cutting.lose(), of a stream that may be a WebSocket."""
+    s["proxy"] = 0  # what is there of a header does not go on
     cutting.lose(st, s, n, conn, sender, time, frame, kind)
     if not st.conns[conn]["web"] or st.conns[conn]["opaque"]:
         return

@@ -12,7 +12,7 @@ Where the capture has the SYN and what follows it, that has to be what MQTT begi
 
 from ..compiled.jit import kernel, wide
 from ..compiled.layout import MASK, PUBLISH
-from ..mqtt.framing import NEVER, NOT_YET, length_at, packet_at
+from ..mqtt.framing import NEVER, NOT_YET, length_at, packet_at, repeats
 from ..mqtt.text import TEXT_OK, text_kind
 from ..mqtt.webframes import BINARY, SIGNS_IN, framed
 from .openings import strange
@@ -40,10 +40,11 @@ def _topic_at(d, p, end):
 
 
 @kernel
-def _packet(t, d, p, end):
+def _packet(t, d, begin, p, end):
     """Length of the packet at p as either side may send it, NOT_YET or NEVER; counts it. A frame
     of a WebSocket begins as a SUBSCRIBE, and is as long: that counts only if it is all there. A
-    fixed header alone is no evidence, nor an identifier: any protocol may have such bytes."""
+    fixed header alone is no evidence, nor an identifier: any protocol may have such bytes. Nor are
+    four bytes that come again and again. begin: of the segment."""
     n, back = packet_at(d, p, end, 0), packet_at(d, p, end, 1)
     if d[p] == BINARY and n > end - p:
         return NEVER
@@ -52,6 +53,8 @@ def _packet(t, d, p, end):
     _, q = length_at(d, p, end)
     if end - p < min(max(n, back), q - p + (2 if d[p] >> 4 == PUBLISH else 3)):
         return NOT_YET
+    if repeats(d, begin, p, min(end, p + max(n, back))):
+        return max(n, back)
     t["client"] |= back == NEVER
     t["server"] |= n == NEVER
     if t["client"] and t["server"]:
@@ -86,7 +89,7 @@ def _joined(t, d, p, end, seen):
     more = min(end - p, SEEN)
     for k in range(more):
         seen[t["left"] + k] = d[p + k]
-    return _packet(t, seen, 0, t["left"] + more)
+    return _packet(t, seen, 0, 0, t["left"] + more)
 
 
 @kernel
@@ -115,7 +118,7 @@ def _follow(t, d, p, end, seq, seen):
     """A segment of one side, with payload."""
     ahead = _start(t, d, p, end, seq, seen)
     while 0 <= ahead < end - p:
-        n = _packet(t, d, p + ahead, end)
+        n = _packet(t, d, p, p + ahead, end)
         if n == NEVER:
             _forget(t)
             return

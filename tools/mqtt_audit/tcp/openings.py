@@ -15,6 +15,9 @@ TLS_PORT = 8883  #: of MQTT over TLS (IANA: secure-mqtt)
 ALPN = np.frombuffer(b"\x04mqtt", np.uint8)
 WORD = ALPN[1:]
 PROTOCOL = np.frombuffer(b"sec-websocket-protocol:", np.uint8)
+#: How headers of the PROXY protocol begin, and how long one of version 1 may be.
+PROXY_1, PROXY_1_MAX = np.frombuffer(b"PROXY ", np.uint8), 107
+PROXY_2 = np.frombuffer(b"\r\n\r\n\0\r\nQUIT\n", np.uint8)
 WEBSOCKET = np.frombuffer(b"websocket", np.uint8)  #: of the header Upgrade
 
 
@@ -45,10 +48,22 @@ def proxy_header(d, p, end):
         return n if d[p + 5] == 13 and d[p + 8] == 85 and p + n <= end else 0
     if end - p < 8 or d[p] != 80 or d[p + 1] != 82 or d[p + 2] != 79 or d[p + 3] != 88:  # PROX
         return 0
-    for k in range(p + 4, min(end, p + 107) - 1):
+    for k in range(p + 4, min(end, p + PROXY_1_MAX) - 1):
         if d[k] == 13 and d[k + 1] == 10:
             return k + 2 - p
     return 0
+
+
+@kernel
+def proxy_begun(d, p, end):
+    """Whether a header of the PROXY protocol begins at p that does not lie whole there."""
+    n = end - p
+    if not n or d[p] != PROXY_1[0] and d[p] != PROXY_2[0]:
+        return False
+    for k in range(min(n, len(PROXY_1) if d[p] == PROXY_1[0] else len(PROXY_2))):
+        if d[p + k] != (PROXY_1[k] if d[p] == PROXY_1[0] else PROXY_2[k]):
+            return False
+    return not (d[p] == PROXY_1[0] and n >= PROXY_1_MAX or proxy_header(d, p, end))
 
 
 @kernel
@@ -73,9 +88,9 @@ def agreed(d, p, end):
 def strange(d, p, end):
     """Whether these, the first bytes of a side, show that it does not begin as MQTT does: with
     CONNECT, with CONNACK or AUTH, with what asks for a WebSocket or grants it, or with a header of
-    the PROXY protocol."""
+    the PROXY protocol, as far as it is there."""
     known = d[p] == 0x10 or d[p] == 0x20 or d[p] == 0xF0 or d[p] == 71 or d[p] == 72
-    return not known and not proxy_header(d, p, end)
+    return not (known or proxy_header(d, p, end) or proxy_begun(d, p, end))
 
 
 @kernel
