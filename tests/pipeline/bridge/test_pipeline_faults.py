@@ -171,8 +171,8 @@ LATER = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"
 @pytest.mark.parametrize("error,times,words", [
     (UNKNOWN, 1, "no such name; --wait"), (alert(), 1, "certificate.*--cert"),
     (wire.ProtocolError("x"), 1, "does not speak MQTT 3.1.1: x; if it is the port for TLS"),
-    (wire.Closed("gone"), 6, "6 times without CONNACK.*or it wants TLS"),
-    (Untrusted("no TLS handshake"), 6, "h:1: no TLS handshake, 6 times"),
+    (wire.Closed("gone"), 6, "6 times without CONNACK.*or it wants TLS.*; --wait"),
+    (Untrusted("no TLS handshake"), 6, "h:1: no TLS handshake, 6 times; --wait goes on trying"),
     (Refused("h:1 is not trusted"), 1, "^h:1 is not trusted$"),
 ])  # fmt: skip
 def test_what_another_try_does_not_mend_ends_a_bridge_that_was_never_connected(
@@ -194,6 +194,9 @@ def test_what_may_pass_is_waited_for():
     faults = Faults("h:1", "me", True, wait=True)
     for error in (LATER, UNKNOWN, ConnectionRefusedError("down"), TimeoutError("slow")):
         assert str(error) in ends(faults, *[error] * 20, unheard=False)
+    # A load balancer, or ssh -L, takes the connection of whoever comes, and closes it.
+    for error in (wire.Closed("closed"), Untrusted("no TLS handshake")):
+        assert str(error) in ends(faults, *[error] * 20)
 
 
 def test_a_client_id_that_another_uses_is_seen_by_the_third_brief_connection(monkeypatch):

@@ -30,7 +30,8 @@ class Untrusted(ConnectionError):
 
 
 class Faults:
-    """Judges how a bridge's connections end. wait: a name that is not known may become so."""
+    """Judges how a bridge's connections end. wait: a name that is not known may become so, and
+    what closes each connection may be a forwarder whose broker is down."""
 
     def __init__(self, where, client_id, tls, wait=False):
         self.where, self.client_id, self.tls, self.wait = where, client_id, tls, wait
@@ -75,12 +76,14 @@ class Faults:
             hint = "" if self.tls or "TLS" in str(error) else (
                 "; if it is the port for TLS: --tls or --ca FILE")
             raise Refused(f"{self.where} does not speak MQTT 3.1.1: {error}{hint}")
-        elif self._rebuffs == REBUFFS:
+        elif self._rebuffs == REBUFFS and not self.wait:
+            waits = "; --wait goes on trying"
             if isinstance(error, Untrusted):
-                raise Refused(f"{self.where}: {error}, {REBUFFS} times")
+                raise Refused(f"{self.where}: {error}, {REBUFFS} times{waits}")
             hint = "" if self.tls else ", or it wants TLS (--tls or --ca FILE)"
             raise Refused(f"{self.where} closes the connection {REBUFFS} times without CONNACK: "
-                          f"it refuses this login or does not speak MQTT 3.1.1{hint}")
+                          f"it refuses this login or does not speak MQTT 3.1.1{hint}. If it is a "
+                          f"forwarder before a broker that is down{waits}")  # fmt: skip
 
     def _broken(self, error, lasted):
         brief = isinstance(error, wire.Closed) and lasted < BRIEF_S

@@ -50,7 +50,8 @@ REPLAY_S = 600
                    "be lost")  # fmt: skip
 @click.option("--ship-interval", type=Seconds(0.05, 3600), default=1.0,
               help="seconds between two objects that are shipped, unless much is waiting")
-@click.option("--wait", is_flag=True, help="go on trying when the broker's name is not known yet")
+@click.option("--wait", is_flag=True, help="go on trying when the broker's name is not known "
+              "yet, or each connection is closed at once, as by a forwarder")  # fmt: skip
 @click.option("--metrics", type=OutputFile(), help="JSON file, written each second")
 @click.option("--segment-bytes", type=click.IntRange(4096), show_default="64 MiB",
               help="a segment is closed at this length; at most a quarter of --max-spool-bytes")
