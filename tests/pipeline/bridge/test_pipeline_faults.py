@@ -20,7 +20,8 @@ from pipeline_kit import run, spawn, wait_for
 from umqtt_pipeline import commands, wire
 from umqtt_pipeline.bridge import service
 from umqtt_pipeline.bridge.connection import Settings, certificates
-from umqtt_pipeline.bridge.faults import Faults, Refused, Untrusted
+from umqtt_pipeline.bridge.faults import REBUFFS, Faults, Refused, Untrusted
+from umqtt_pipeline.bridge.session_file import SessionFile
 
 
 def test_two_bridges_with_one_client_id_say_so(broker, tmp_path):
@@ -105,6 +106,36 @@ def serving(answer, first):
 
     threading.Thread(target=serve, daemon=True).start()
     return server
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_broker_that_was_there_once_is_waited_for_behind_a_forwarder(tmp_path, known):
+    """That takes each connection, and closes it while the broker is down."""
+    closed = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        settings = Settings("127.0.0.1", port, str(tmp_path / "s"), client_id="c",
+                            backoff_max=0.05)  # fmt: skip
+        if known:
+            (tmp_path / "s").mkdir()
+            SessionFile(tmp_path / "s", f"127.0.0.1:{port}", "c").keep(["t"])
+        made = service.Bridge(settings)
+
+        def serve():
+            while len(closed) < 2 * REBUFFS:
+                peer, _ = server.accept()
+                peer.recv(1000)
+                peer.close()
+                closed.append(peer)
+            made.stop()
+
+        threading.Thread(target=serve, daemon=True).start()
+        if known:
+            made.run()
+            assert len(closed) == 2 * REBUFFS
+        else:
+            with pytest.raises(Refused, match="--wait goes on trying"):
+                made.run()
 
 
 @pytest.mark.parametrize("answer,first,words", [

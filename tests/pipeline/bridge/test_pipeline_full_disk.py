@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import subprocess
+import sys
 import time
 from collections import Counter
 from contextlib import suppress
@@ -135,6 +136,32 @@ def test_an_ingest_that_has_all_of_a_full_spool_makes_room(broker, device, tmp_p
     wait_for(lambda: device.upto == last, 120, "the mark of the last one")
     assert state(tmp_path)["connects"] == 1
     wait_for(lambda: numbers(tmp_path / "tables") == [*range(1, last + 1)], 60, "the last row")
+
+
+FULL = '''
+import sys
+from umqtt_pipeline.spool import consumers
+from test_pipeline_full_disk import fill_up
+folder = sys.argv[1] + "/spool"
+consumers.register(folder, "ingest", 5, tables="t" * 200)
+fill_up(sys.argv[1] + "/other")
+consumers.register(folder, "ingest", 7, committed={"a": [1, 2]})
+print(consumers.positions(folder), consumers.unreadable(folder))
+try:
+    consumers.register(folder, "later", 0)
+except OSError as error:
+    print(error)
+'''
+
+
+def test_a_reader_releases_on_a_disk_that_others_have_filled(tmp_path):
+    """Nobody else can make room: what the reader is done with may go."""
+    done = subprocess.run([*own_disk(tmp_path), sys.executable, "-c", FULL, tmp_path / "disk"],
+                          capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})  # fmt: skip
+    told, refused = done.stdout.splitlines()
+    assert told == "{'ingest': 7} []", done.stderr
+    assert "No space left on device" in refused and "/spool/consumers/later.json" in refused
 
 
 def test_a_disk_that_stays_full_is_told_once(broker, device, bridge, tmp_path):

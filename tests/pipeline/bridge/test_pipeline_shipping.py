@@ -343,7 +343,7 @@ def test_bridges_that_share_a_subscription_share_no_disk(broker, place, tmp_path
 def test_places_that_cannot_be(place, tmp_path):
     for words, said in (
         (("bridge", "--broker", "localhost:1", "--spool", tmp_path / "a", "--ship", "b"),
-         "only s3"),
+         "b is no place in an object store"),
         (("ingest", "--spool", f"{place}/none", "--tables", tmp_path / "t", "--once"),
          "no bridge has shipped there"),
         (("ingest", "--spool", "s3://UPPER/x", "--tables", tmp_path / "t"), "BUCKET/PREFIX"),

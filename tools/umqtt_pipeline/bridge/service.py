@@ -90,7 +90,9 @@ class Bridge:
         self._old_topics = []  # that the session has, and nobody asks for any more
         where = f"{settings.host}:{settings.port}"
         self._session_file = SessionFile(self.spool.folder, where, settings.client_id)
-        self._faults = Faults(where, settings.client_id, settings.secured, settings.wait)
+        # It was there once: what closes each connection now may be a forwarder before it.
+        waits = settings.wait or self._session_file.known
+        self._faults = Faults(where, settings.client_id, settings.secured, waits)
 
     # -- opening ------------------------------------------------------------------------------
 

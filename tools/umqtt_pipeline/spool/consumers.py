@@ -16,6 +16,7 @@ these files, and a power cut may take the last ones: `advance` therefore stays o
 and remembers that one over the end of a run. `finish` need not wait: it fsyncs the files first.
 """
 
+import errno
 import json
 import logging
 import os
@@ -24,7 +25,15 @@ import zlib
 from pathlib import Path
 
 from . import objects, offsets
-from .files import SpoolError, make_folder, read_plain, replace_file, spool_id, sync_folder
+from .files import (
+    SpoolError,
+    make_folder,
+    read_plain,
+    replace_file,
+    spool_id,
+    sync_folder,
+    write_over,
+)
 
 log = logging.getLogger("umqtt.consumers")
 
@@ -166,7 +175,12 @@ def register(folder, name, position, **more):
         path.write(data)
     else:
         make_folder(path.parent)
-        replace_file(path, data)
+        try:
+            replace_file(path, data)
+        except OSError as error:
+            if error.errno != errno.ENOSPC or not path.exists():
+                raise
+            write_over(path, data)  # else nobody could ever make room
 
 
 def ahead(folder, name, key, place, end):

@@ -223,17 +223,32 @@ def keep_deleted(folder, held):
 
 
 def replace_file(path, data, sync=True):
-    """Write `data` (bytes) to `path` atomically: a reader sees the old or the new, whole."""
+    """Write `data` (bytes) to `path` atomically: a reader sees the old or the new, whole. Raises
+    OSError, which names the file."""
     path = Path(path)
     hidden = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(hidden, "wb") as out:
-        out.write(data)
-        out.flush()
-        if sync:
-            os.fsync(out.fileno())
-    os.replace(hidden, path)
+    try:
+        with open(hidden, "wb") as out:
+            out.write(data)
+            out.flush()
+            if sync:
+                os.fsync(out.fileno())
+        os.replace(hidden, path)
+    except OSError as error:
+        hidden.unlink(missing_ok=True)  # empty, where the disk is full
+        raise OSError(error.errno, error.strerror, str(path))
     if sync:
         sync_folder(path.parent)
+
+
+def write_over(path, data):
+    """Write `data` (bytes) over a small file that is there: it takes no room on a full disk. A
+    power cut may leave it damaged, which only a file with a check value may be. Raises OSError."""
+    with open(path, "r+b") as file:
+        file.write(data)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def make_folder(path):
