@@ -321,6 +321,26 @@ def test_what_a_command_fails_with_is_a_sentence(raised, status, said):
     assert (done.exit_code, done.output) == (status, f"Error: {said}\n")
 
 
+@pytest.mark.parametrize("kind", [OSError, DeltaError])
+@pytest.mark.parametrize("tables,said", [
+    ("s3://bucket/t", "s3://bucket/t: the object store does not answer as it should: Generic S3 "
+     "error: connection closed. Start the command again when it does"),
+    ("t", "Generic S3 error: connection closed"),  # of a spool's log, for instance
+])  # fmt: skip
+def test_an_object_store_that_is_away_is_named(kind, tables, said):
+    @click.group(cls=Commands)
+    def group():
+        pass
+
+    @group.command()
+    @click.option("--tables")
+    def fails(tables):
+        raise kind("Generic S3 error: connection closed")
+
+    done = CliRunner().invoke(group, ["fails", "--tables", tables])
+    assert (done.exit_code, done.output) == (1, f"Error: {said}\n")
+
+
 def test_tables_that_may_not_be_written_are_no_damaged_ones(tmp_path, monkeypatch):
     """What Delta Lake says of a folder without rights is what it says of one that is gone."""
     writable(str(tmp_path))

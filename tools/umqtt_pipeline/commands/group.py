@@ -69,14 +69,25 @@ def _damaged(error):
     return None
 
 
+def _away(error):
+    """Whether an exception says that an object store does not answer, but not which one."""
+    unnamed = isinstance(error, OSError) and error.filename is None or failures.of_tables(error)
+    return unnamed and _AWAY.search(str(error))
+
+
 class Command(click.Command):
-    """A command. If it ends because its tables are damaged, it says who knows more."""
+    """A command. If it ends because its tables are damaged, it says who knows more; if because
+    their object store is away, which one that is."""
 
     def invoke(self, context):
         try:
             return super().invoke(context)
         except Exception as error:
             tables, said = context.params.get("tables"), _damaged(error)
+            if tables is not None and "://" in str(tables) and _away(error):
+                raise click.ClickException(f"{tables}: the object store does not answer as it "
+                                           f"should: {failures.plain(error)}. Start the command "
+                                           "again when it does")  # fmt: skip
             if said is None or tables is None or self.name == "verify":
                 raise
             raise click.ClickException(f"{said}; {all_damaged(tables)}")
