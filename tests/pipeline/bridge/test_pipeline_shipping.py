@@ -10,6 +10,8 @@ import pytest
 from patience import wait_until
 from pipeline_kit import NOON, QUICK, end, messages, publish, run, senml, wait_for
 from test_pipeline_bridge import Device, start
+from umqtt_pipeline.bridge.marks import Marks
+from umqtt_pipeline.bridge.peers import Peers
 from umqtt_pipeline.bridge.shipping import Shipper
 from umqtt_pipeline.source.data_source import Options, SpoolStreamReader
 from umqtt_pipeline.spool import consumers, logs, objects, reader, shipped
@@ -338,6 +340,29 @@ def test_bridges_that_share_a_subscription_share_no_disk(broker, place, tmp_path
         assert device.marks[-1]["upto"] == 201 and not device.marks[-1]["missing"]
     finally:
         device.close()
+
+
+@pytest.mark.parametrize("ships", [True, False])
+def test_a_peer_on_a_disk_counts_as_far_as_it_has_shipped(writer, place, ships, caplog):
+    """Else the other bridge's marks cover what is lost with this one's machine."""
+    marks, peers = Marks(), Peers([str(writer.folder)], "0123456789abcdef", ships=ships)
+
+    def upto():
+        peers.feed(marks)
+        return [mark.upto for mark in marks.marks.values()]
+
+    writer.append(b"".join(publish(senml(n)) for n in range(1, 11)), 10, NOON)
+    made = Shipper(writer, place, 0)
+    made._find_end()
+    assert upto() == []
+    made.durable(writer.position)
+    assert made._ship() and upto() == []
+    made.keep()
+    writer.append(publish(senml(11)), 1, NOON)
+    assert upto() == [10] and "does not ship" not in caplog.text
+    consumers._path(writer.folder, "ship").unlink()  # it does not ship any more
+    assert upto() == ([10] if ships else [11])
+    assert ("does not ship, and this bridge does" in caplog.text) == ships
 
 
 def test_places_that_cannot_be(place, tmp_path):

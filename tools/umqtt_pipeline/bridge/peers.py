@@ -11,9 +11,11 @@ import logging
 
 from ..spool import consumers
 from ..spool import reader as spooling
+from ..spool.files import tell_once
 from ..spool.objects import is_place
 from ..spool.reader import SpoolError
 from .far_peers import FarPeers
+from .shipping import NAME as SHIP
 
 log = logging.getLogger("umqtt.peers")
 
@@ -22,13 +24,15 @@ SHARE = 4 << 20  #: bytes of one peer that are looked at in one go
 
 class Peers:
     """places: the other bridges' spools, and s3://BUCKET/PREFIX for all that ship there; own: id
-    of this bridge's spool; seen: {spool id: position up to which the marks know it}"""
+    of this bridge's spool; seen: {spool id: position up to which the marks know it}; ships: this
+    bridge tells marks of what is in an object store only. So does one whose spool says so."""
 
-    def __init__(self, places, own, seen=()):
+    def __init__(self, places, own, seen=(), ships=False):
         self.folders = tuple(place for place in places if not is_place(place))
         self.name = consumers.bridge_name(own)  #: under which this bridge registers there
         self.positions = dict(seen)  #: as `seen`
         self.far = [FarPeers(place.rstrip("/"), own, seen) for place in places if is_place(place)]
+        self._ships = ships
         self.unsaved = 0  #: bytes read since the last `release`
         self._missing = set()
         self._said = {}  #: {folder: what was wrong with it the last time}
@@ -61,6 +65,15 @@ class Peers:
         found = {key for _, key, _ in self._open()}
         return found if self.folders and len(found) == len(self.folders) else None
 
+    def _end(self, folder):
+        """How far a peer's spool counts: what ships, or should, counts when it has arrived."""
+        shipped, end = consumers.positions(folder).get(SHIP), spooling.durable(folder)
+        if shipped is None and self._ships:
+            tell_once(f"peer {folder} does not ship, and this bridge does: its marks do not cover "
+                      "what that one receives. Start it with --ship, too")  # fmt: skip
+            return 0
+        return end if shipped is None else min(end, shipped)
+
     def register(self):
         """Keep the peers from deleting what is not yet in a snapshot of the marks."""
         for folder, _, position in self._open():
@@ -83,7 +96,7 @@ class Peers:
             if key not in self.positions:
                 consumers.register(folder, self.name, position)
             try:
-                end = spooling.durable(folder)
+                end = self._end(folder)
                 for block, body in spooling.walk(folder, position, min(end, position + SHARE)):
                     marks.feed(body, heard=False, now=block.received)
                     self.unsaved += block.length

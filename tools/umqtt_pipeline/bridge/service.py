@@ -130,7 +130,7 @@ class Bridge:
         restored = accounts.restore(spool, Marks(s.decoders, s.telemetry_keys), file,
                                     with_rest=s.ship is None)  # fmt: skip
         self.marks, position, seen = restored
-        self.peers = Peers(s.peers, spool.id, seen)
+        self.peers = Peers(s.peers, spool.id, seen, s.ship is not None)
         self.upkeep = Upkeep(spool, file, position, self.peers, s.metrics)
 
     # -- the loop -----------------------------------------------------------------------------
