@@ -360,7 +360,7 @@ def test_a_peer_on_a_disk_counts_as_far_as_it_has_shipped(writer, place, ships, 
     made.keep()
     writer.append(publish(senml(11)), 1, NOON)
     assert upto() == [10] and "does not ship" not in caplog.text
-    consumers._path(writer.folder, "ship").unlink()  # it does not ship any more
+    (writer.folder / "consumers" / "ship.json").unlink()  # it does not ship any more
     assert upto() == ([10] if ships else [11])
     assert ("does not ship, and this bridge does" in caplog.text) == ships
 

@@ -291,6 +291,21 @@ def test_every_line_of_the_log_says_whose_it_is(tmp_path, caplog):
 FULL = OSError("Unable to copy data to file: No space left on device (os error 28)\n   0: x")
 
 
+def failing(raised, *options):
+    """(status, output) of a command that ends with an exception."""
+    @click.group(cls=Commands)
+    def group():
+        pass
+
+    @group.command()
+    @click.option("--tables")
+    def fails(tables):
+        raise raised
+
+    done = CliRunner().invoke(group, ["fails", *options])
+    return done.exit_code, done.output
+
+
 @pytest.mark.parametrize("raised,status,said", [
     (FULL, 1, "Unable to copy data to file: No space left on device (os error 28)"),
     (OSError(errno.ENOSPC, "No space left on device", "/t/a"), 1, "/t/a: No space left on device"),
@@ -309,16 +324,7 @@ FULL = OSError("Unable to copy data to file: No space left on device (os error 2
 ])  # fmt: skip
 def test_what_a_command_fails_with_is_a_sentence(raised, status, said):
     """A full disk may have room the next time, and a service is then started again."""
-    @click.group(cls=Commands)
-    def group():
-        pass
-
-    @group.command()
-    def fails():
-        raise raised
-
-    done = CliRunner().invoke(group, ["fails"])
-    assert (done.exit_code, done.output) == (status, f"Error: {said}\n")
+    assert failing(raised) == (status, f"Error: {said}\n")
 
 
 @pytest.mark.parametrize("kind", [OSError, DeltaError])
@@ -328,17 +334,8 @@ def test_what_a_command_fails_with_is_a_sentence(raised, status, said):
     ("t", "Generic S3 error: connection closed"),  # of a spool's log, for instance
 ])  # fmt: skip
 def test_an_object_store_that_is_away_is_named(kind, tables, said):
-    @click.group(cls=Commands)
-    def group():
-        pass
-
-    @group.command()
-    @click.option("--tables")
-    def fails(tables):
-        raise kind("Generic S3 error: connection closed")
-
-    done = CliRunner().invoke(group, ["fails", "--tables", tables])
-    assert (done.exit_code, done.output) == (1, f"Error: {said}\n")
+    raised = kind("Generic S3 error: connection closed")
+    assert failing(raised, "--tables", tables) == (1, f"Error: {said}\n")
 
 
 def test_tables_that_may_not_be_written_are_no_damaged_ones(tmp_path, monkeypatch):

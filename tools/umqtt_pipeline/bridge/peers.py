@@ -54,9 +54,9 @@ class Peers:
                 self._missing.discard(folder)
             position = self.positions.get(key, begun)
             if position < begun:
-                log.warning("peer %s: it was full, and has deleted its messages before position "
-                            "%d. Marks stand still for those up from %d until their devices send "
-                            "them again", folder, begun, position)  # fmt: skip
+                log.warning("peer %s has deleted its messages before position %d, and those from "
+                            "%d on were not read here. Their marks stand still until the devices "
+                            "send them again", folder, begun, position)  # fmt: skip
                 position = self.positions[key] = begun
             yield folder, key, position
 
