@@ -12,93 +12,11 @@ import time
 import brokers
 import paho.mqtt.client as mqtt
 import pytest
+from bridge_kit import BOTH, sequences, spooled, start
 from patience import PATIENCE
-from pipeline_kit import EPOCH, end, messages, publish, run, senml, spawn, topic, wait_for
-from umqtt_pipeline.decode.payloads import identity
+from pipeline_kit import EPOCH, end, publish, run, senml, spawn, topic, wait_for
 from umqtt_pipeline.spool import consumers, reader
 from umqtt_pipeline.spool.writer import SpoolWriter
-
-BOTH = pytest.mark.parametrize("broker", ["iotcore", "mosquitto"], indirect=True)
-
-
-def spooled(folder, first=0, stop=None):
-    """All messages of a spool, from one position up to another: (topic, payload)."""
-    stop = reader.durable(folder) if stop is None else stop
-    bodies = (body for _, body in reader.walk(folder, first, stop))
-    return [m for body in bodies for m in messages(body)]
-
-
-def sequences(folder, first=0, stop=None, device="dev1"):
-    """Sequence numbers spooled for a device, copies and all."""
-    name = topic(device).encode()
-    return [identity(p)[1] for t, p in spooled(folder, first, stop) if t == name]
-
-
-def start(broker, folder, *more, environment=()):
-    """A bridge process; waits until it has subscribed."""
-    log = folder.parent / "bridge.log"
-    before = log.read_text().count("subscribed to") if log.exists() else 0
-    process = spawn("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", folder,
-                    "--mark-interval", "0.05", "--metrics", folder.parent / "metrics.json",
-                    *more, log=log, **dict(environment))  # fmt: skip
-    wait_for(lambda: process.poll() is not None
-             or log.read_text().count("subscribed to") > before, what="subscription")  # fmt: skip
-    return process
-
-
-class Device:
-    """A paho client that keeps every reading until the bridge's mark covers it, as the firmware
-    does, and publishes again what is not covered."""
-
-    def __init__(self, broker, name="dev1"):
-        self.name, self.broker = name, broker
-        self.upto, self.next = 0, 1
-        self.marks = []
-        self.client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "paho-" + name)
-        self.client.reconnect_delay_set(1, 1)
-        self.client.on_message = self._told
-        self.client.on_connect = lambda c, *_: c.subscribe(f"fleet/g/{name}/ack", 1)
-        self.client.connect("127.0.0.1", broker.port)
-        self.client.loop_start()
-
-    def _told(self, _client, _data, message):
-        mark = json.loads(message.payload)
-        if mark["epoch"] == EPOCH.hex():
-            self.marks.append(mark)
-            self.upto = max(self.upto, mark["upto"])
-
-    def publish(self, first, last):
-        for sequence in range(first, last + 1):
-            low = min(self.upto + 1, sequence)
-            info = self.client.publish(topic(self.name), senml(sequence, low=low), 1)
-        return info
-
-    def take(self, count):
-        """Take `count` readings."""
-        info = self.publish(self.next, self.next + count - 1)
-        self.next += count
-        return info
-
-    def confirmed(self, seconds=30):
-        """Wait until all is covered, publishing again what is not after each second."""
-        until = time.monotonic() + PATIENCE * seconds
-        while self.upto < self.next - 1:
-            assert time.monotonic() < until, f"mark at {self.upto} of {self.next - 1}"
-            before = self.upto
-            time.sleep(1)
-            if self.upto == before and self.client.is_connected():
-                self.publish(self.upto + 1, self.next - 1)
-
-    def close(self):
-        self.client.disconnect()
-        self.client.loop_stop()
-
-
-@pytest.fixture
-def device(broker):
-    made = Device(broker)
-    yield made
-    made.close()
 
 
 @BOTH
@@ -332,90 +250,6 @@ def test_the_marks_are_retained(broker, device, tmp_path):
     late.disconnect()
     assert heard[0] == (True, 5)
     end(bridge)
-
-
-def take_in_blocks(device, folder, hundreds):
-    """Take readings, a hundred a block: one block with all of them would never fill a spool."""
-    metrics = folder.parent / "metrics.json"
-    for n in range(1, hundreds + 1):
-        device.take(100).wait_for_publish(80)
-        wait_for(lambda n=n: len(sequences(folder)) >= 100 * n
-                 or json.loads(metrics.read_text())["spool_full"], what="a block")
-
-
-@BOTH
-def test_a_full_spool_stops_acknowledging_and_goes_on(broker, device, tmp_path):
-    folder = tmp_path / "spool"
-    options = ("--segment-bytes", 4096, "--max-spool-bytes", 20_000, "--keepalive", 4)
-    bridge = start(broker, folder, *options)
-    metrics = tmp_path / "metrics.json"
-    take_in_blocks(device, folder, 6)
-    wait_for(lambda: json.loads(metrics.read_text())["spool_full"], what="a full spool")
-    time.sleep(5)  # longer than the keep alive: the connection must live
-    held = len(sequences(folder))
-    assert device.upto <= held < 600
-    assert "unacknowledged" in (tmp_path / "bridge.log").read_text()
-    seen, at = set(), 0
-    until = time.monotonic() + PATIENCE * 60
-    while len(seen) < 600:
-        assert time.monotonic() < until, f"{len(seen)} of 600"
-        end_of_it = reader.durable(folder)
-        seen.update(sequences(folder, at, end_of_it))
-        consumers.register(folder, "ingest", end_of_it)  # from now on what was read may go
-        at = end_of_it
-        time.sleep(0.3)
-    wait_for(lambda: device.upto == 600, what="the mark")
-    state = wait_for(
-        lambda: (s := json.loads(metrics.read_text()))["spool_full"] is False and s, what="room"
-    )
-    assert state["connects"] == 1 and state["segments_deleted"] > 0
-    assert end(bridge) == 0
-
-
-@BOTH
-def test_killed_while_the_spool_is_full(broker, device, tmp_path):
-    """What it holds in memory for want of room is not acknowledged: the broker sends it again."""
-    folder = tmp_path / "spool"
-    bridge = start(broker, folder, "--max-spool-bytes", 4096)
-    take_in_blocks(device, folder, 4)
-    metrics = tmp_path / "metrics.json"
-    wait_for(lambda: json.loads(metrics.read_text())["refused_by_disk"] > 1, what="a full spool")
-    end(bridge, signal.SIGKILL)
-    assert len(set(sequences(folder))) < 400
-    bridge = start(broker, folder)
-    wait_for(lambda: device.upto == 400, what="the mark")
-    assert set(sequences(folder)) == set(range(1, 401))
-    end(bridge)
-
-
-@pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)
-def test_started_with_a_full_spool(broker, device, tmp_path):
-    """The broker sends what it holds before SUBACK: a bridge that cannot take it does not hear
-    SUBACK. It keeps the connection all the same."""
-    folder, metrics = tmp_path / "spool", tmp_path / "metrics.json"
-    bridge = start(broker, folder, "--max-spool-bytes", 4096)
-    take_in_blocks(device, folder, 4)
-    wait_for(lambda: json.loads(metrics.read_text())["spool_full"], what="a full spool")
-    end(bridge, signal.SIGKILL)
-    log = tmp_path / "again.log"
-    bridge = spawn("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", folder,
-                   "--metrics", metrics, "--mark-interval", "0.05", "--max-spool-bytes", 4096,
-                   log=log)  # fmt: skip
-    wait_for(lambda: "takes nothing" in log.read_text(), what="a full spool again")
-    begun = json.loads(metrics.read_text())["started"]
-    # Longer than the bridge waits for an answer to SUBSCRIBE.
-    wait_for(lambda: json.loads(metrics.read_text())["time"] > begun + 13, what="some time")
-    state = json.loads(metrics.read_text())
-    assert (state["connects"], state["spool_full"], state["connected"]) == (1, True, False)
-
-    def read():
-        consumers.register(folder, "ingest", reader.durable(folder))
-        return device.upto == 400
-
-    wait_for(read, 60, "the mark")
-    assert end(bridge) == 0
-    said = log.read_text()
-    assert "no SUBACK" not in said and said.count("subscribed to") == 1
 
 
 def test_marks_do_not_wait_for_a_suback_behind_the_backlog(tmp_path):

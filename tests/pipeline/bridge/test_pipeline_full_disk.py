@@ -1,9 +1,11 @@
-"""The bridge on a disk that is full, for real: it stops acknowledging, says so, and goes on as
-soon as the readers of the spool are done with a part of it; nobody else has to make room."""
+"""The bridge with a disk or a spool that is full, for real: it stops acknowledging, says so, and
+goes on as soon as the readers of the spool are done with a part of it; nobody else has to make
+room."""
 
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -12,9 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from bridge_kit import BOTH, Device, sequences, start
+from patience import PATIENCE
 from pipeline_kit import PROGRAM, QUICK, end, senml, spawn, topic, wait_for
 from pipeline_tables import numbers
-from test_pipeline_bridge import Device, sequences
 from umqtt_pipeline.bridge import disk_reserve
 from umqtt_pipeline.spool import consumers, reader
 from umqtt_pipeline.spool.writer import SpoolFull
@@ -37,7 +40,7 @@ class Sender(Device):
 
 
 @pytest.fixture
-def device(broker):
+def sender(broker):
     made = Sender(broker)
     yield made
     made.close()
@@ -93,20 +96,20 @@ def own_disk(folder):
     return words
 
 
-def test_no_space_left_on_device(broker, device, bridge, tmp_path):
+def test_no_space_left_on_device(broker, sender, bridge, tmp_path):
     process = bridge(*own_disk(tmp_path))
     folder = Path(f"/proc/{process.pid}/root{tmp_path}/disk/spool")  # only it sees the disk
     consumers.register(folder, "ingest", 0)
-    device.take(SENT).wait_for_publish(60)
+    sender.take(SENT).wait_for_publish(60)
     wait_for(lambda: state(tmp_path)["spool_full"], 60, "a full disk")
     assert "No space left on device" in said(tmp_path) and "unacknowledged" in said(tmp_path)
     held = sequences(folder)
-    assert held == [*range(1, len(held) + 1)] and 0 < device.upto <= len(held) < SENT
+    assert held == [*range(1, len(held) + 1)] and 0 < sender.upto <= len(held) < SENT
     assert state(tmp_path)["acknowledged"] == len(held)
 
     def read():  # as ingest does, on the same disk
         consumers.register(folder, "ingest", reader.durable(folder))
-        return device.upto == SENT
+        return sender.upto == SENT
 
     wait_for(read, 60, "the rest of the messages")
     last = wait_for(lambda: (s := state(tmp_path))["received"] == SENT and s, 30, "metrics")
@@ -116,7 +119,7 @@ def test_no_space_left_on_device(broker, device, bridge, tmp_path):
     assert end(process) == 0
 
 
-def test_an_ingest_that_has_all_of_a_full_spool_makes_room(broker, device, tmp_path):
+def test_an_ingest_that_has_all_of_a_full_spool_makes_room(broker, sender, tmp_path):
     """In one batch: there is no next one, with which it would say so, until the bridge goes on."""
     log, metrics, spool = (tmp_path / name for name in ("log", "metrics.json", "spool"))
     spawn("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", spool, "--metrics", metrics,
@@ -125,7 +128,7 @@ def test_an_ingest_that_has_all_of_a_full_spool_makes_room(broker, device, tmp_p
     ingest = tmp_path / "ingest.log"
     consumers.register(spool, "ingest", 0)
     for last in range(100, SENT + 1, 100):  # one block of all of them would never fill a spool
-        device.publish(last - 99, last).wait_for_publish(60)
+        sender.publish(last - 99, last).wait_for_publish(60)
         if state(tmp_path)["spool_full"]:
             break
         wait_for(lambda last=last: len(sequences(spool)) >= last or state(tmp_path)["spool_full"],
@@ -133,7 +136,7 @@ def test_an_ingest_that_has_all_of_a_full_spool_makes_room(broker, device, tmp_p
     wait_for(lambda: state(tmp_path)["spool_full"], 60, "a full spool")
     spawn("ingest", "--spool", spool, "--tables", tmp_path / "tables", "--interval", 0.5, *QUICK,
           log=ingest)  # fmt: skip
-    wait_for(lambda: device.upto == last, 120, "the mark of the last one")
+    wait_for(lambda: sender.upto == last, 120, "the mark of the last one")
     assert state(tmp_path)["connects"] == 1
     wait_for(lambda: numbers(tmp_path / "tables") == [*range(1, last + 1)], 60, "the last row")
 
@@ -164,11 +167,11 @@ def test_a_reader_releases_on_a_disk_that_others_have_filled(tmp_path):
     assert "No space left on device" in refused and "/spool/consumers/later.json" in refused
 
 
-def test_a_disk_that_stays_full_is_told_once(broker, device, bridge, tmp_path):
+def test_a_disk_that_stays_full_is_told_once(broker, sender, bridge, tmp_path):
     """The metrics are on it as well, and cannot be written each second."""
     process = bridge(*own_disk(tmp_path), metrics="disk/metrics.json")
     disk = Path(f"/proc/{process.pid}/root{tmp_path}/disk")
-    device.take(SENT)
+    sender.take(SENT)
     wait_for(lambda: "unacknowledged" in said(tmp_path), 60, "a full disk")
 
     def told():  # somebody else takes what the bridge had kept for itself
@@ -185,15 +188,110 @@ def test_a_disk_that_stays_full_is_told_once(broker, device, bridge, tmp_path):
     wait_for(lambda: "going on" in said(tmp_path), 60, "room")
 
 
-def test_a_file_that_may_not_grow_is_followed_by_another(broker, device, bridge, tmp_path):
+def test_a_file_that_may_not_grow_is_followed_by_another(broker, sender, bridge, tmp_path):
     """EFBIG; ENOSPC is the same to the bridge, but here a new segment is all it takes."""
     limit = (DISK // 2, resource.RLIM_INFINITY)
     bridge(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
-    device.take(SENT)
-    wait_for(lambda: device.upto == SENT, 60, "every message")
+    sender.take(SENT)
+    wait_for(lambda: sender.upto == SENT, 60, "every message")
     folder = tmp_path / "disk" / "spool"
     assert sorted(set(sequences(folder))) == [*range(1, SENT + 1)]
     assert len(reader.segments(folder)) > 1 and "File too large" in said(tmp_path)
+
+
+def take_in_blocks(device, folder, hundreds):
+    """Take readings, a hundred a block: one block with all of them would never fill a spool."""
+    metrics = folder.parent / "metrics.json"
+    for n in range(1, hundreds + 1):
+        device.take(100).wait_for_publish(80)
+        wait_for(lambda n=n: len(sequences(folder)) >= 100 * n
+                 or json.loads(metrics.read_text())["spool_full"], what="a block")
+
+
+@BOTH
+def test_a_full_spool_stops_acknowledging_and_goes_on(broker, device, tmp_path):
+    folder = tmp_path / "spool"
+    options = ("--segment-bytes", 4096, "--max-spool-bytes", 20_000, "--keepalive", 4)
+    bridge = start(broker, folder, *options)
+    metrics = tmp_path / "metrics.json"
+    take_in_blocks(device, folder, 6)
+    wait_for(lambda: json.loads(metrics.read_text())["spool_full"], what="a full spool")
+    time.sleep(5)  # longer than the keep alive: the connection must live
+    held = len(sequences(folder))
+    assert device.upto <= held < 600
+    assert "unacknowledged" in (tmp_path / "bridge.log").read_text()
+    seen, at = set(), 0
+    until = time.monotonic() + PATIENCE * 60
+    while len(seen) < 600:
+        assert time.monotonic() < until, f"{len(seen)} of 600"
+        end_of_it = reader.durable(folder)
+        seen.update(sequences(folder, at, end_of_it))
+        consumers.register(folder, "ingest", end_of_it)  # from now on what was read may go
+        at = end_of_it
+        time.sleep(0.3)
+    wait_for(lambda: device.upto == 600, what="the mark")
+    state = wait_for(
+        lambda: (s := json.loads(metrics.read_text()))["spool_full"] is False and s, what="room"
+    )
+    assert state["connects"] == 1 and state["segments_deleted"] > 0
+    assert end(bridge) == 0
+
+
+@BOTH
+def test_killed_while_the_spool_is_full(broker, device, tmp_path):
+    """What it holds in memory for want of room is not acknowledged: the broker sends it again."""
+    folder = tmp_path / "spool"
+    bridge = start(broker, folder, "--max-spool-bytes", 4096)
+    take_in_blocks(device, folder, 4)
+    metrics = tmp_path / "metrics.json"
+    wait_for(lambda: json.loads(metrics.read_text())["refused_by_disk"] > 1, what="a full spool")
+    end(bridge, signal.SIGKILL)
+    assert len(set(sequences(folder))) < 400
+    bridge = start(broker, folder)
+    wait_for(lambda: device.upto == 400, what="the mark")
+    assert set(sequences(folder)) == set(range(1, 401))
+    end(bridge)
+
+
+@pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)
+def test_started_with_a_full_spool(broker, device, tmp_path):
+    """The broker sends what it holds before SUBACK: a bridge that cannot take it does not hear
+    SUBACK. It keeps the connection all the same."""
+    folder, metrics = tmp_path / "spool", tmp_path / "metrics.json"
+    bridge = start(broker, folder, "--max-spool-bytes", 4096)
+    take_in_blocks(device, folder, 4)
+    wait_for(lambda: json.loads(metrics.read_text())["spool_full"], what="a full spool")
+    end(bridge, signal.SIGKILL)
+    log = tmp_path / "again.log"
+    bridge = spawn("bridge", "--broker", f"127.0.0.1:{broker.port}", "--spool", folder,
+                   "--metrics", metrics, "--mark-interval", "0.05", "--max-spool-bytes", 4096,
+                   log=log)  # fmt: skip
+    wait_for(lambda: "takes nothing" in log.read_text(), what="a full spool again")
+    begun = json.loads(metrics.read_text())["started"]
+    # Longer than the bridge waits for an answer to SUBSCRIBE.
+    wait_for(lambda: json.loads(metrics.read_text())["time"] > begun + 13, what="some time")
+    state = json.loads(metrics.read_text())
+    assert (state["connects"], state["spool_full"], state["connected"]) == (1, True, False)
+
+    def read():
+        consumers.register(folder, "ingest", reader.durable(folder))
+        return device.upto == 400
+
+    wait_for(read, 60, "the mark")
+    assert end(bridge) == 0
+    said = log.read_text()
+    assert "no SUBACK" not in said and said.count("subscribed to") == 1
+
+
+def test_a_disk_that_refuses_and_is_not_full_ends_the_bridge(broker, sender, bridge, tmp_path):
+    """No wait mends it, and it is no fault of the broker."""
+    (tmp_path / "disk" / "spool" / "reserve").mkdir(parents=True)  # as little a file as on a disk
+    process = bridge()  # that may only be read
+    sender.publish(1, 1)
+    wait_for(lambda: process.poll() is not None, 30, "the end")
+    assert process.returncode == 1
+    assert "spool/reserve: Is a directory" in said(tmp_path)
+    assert "connection lost" not in said(tmp_path)
 
 
 def test_the_reserve_is_room_and_not_a_hole(tmp_path, monkeypatch):

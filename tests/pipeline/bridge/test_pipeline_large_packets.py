@@ -8,9 +8,9 @@ import time
 
 import brokers
 import pytest
+from bridge_kit import sequences, start
 from click.testing import CliRunner
 from pipeline_kit import end, messages, senml, topic, wait_for
-from test_pipeline_bridge import Device, sequences, start
 from umqtt_pipeline import commands, wire
 from umqtt_pipeline.bridge.connection import READ_SIZE, Link, Settings
 from umqtt_pipeline.bridge.service import Bridge
@@ -23,13 +23,6 @@ LONG = 3 << 20
 def broker():
     """The embedded broker takes no message of this size."""
     return brokers.get("mosquitto")
-
-
-@pytest.fixture
-def device(broker):
-    made = Device(broker)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import signal
 from collections import Counter
 
 import pytest
+from bridge_kit import Device, start
 from patience import wait_until
 from pipeline_kit import NOON, QUICK, end, messages, publish, run, senml, wait_for
-from test_pipeline_bridge import Device, start
 from umqtt_pipeline.bridge.marks import Marks
 from umqtt_pipeline.bridge.peers import Peers
 from umqtt_pipeline.bridge.shipping import Shipper

@@ -43,10 +43,10 @@ def test_other_bridges_are_no_readers_that_something_is_deleted_for(tmp_path):
         writer.append(publish(senml(n)), 1, NOON)
     consumers.register(tmp_path, f"bridge-{OWN}", writer.position)
     assert writer.done_with() == writer.trim(writer.position) == 0
-    assert not consumers.has_one(tmp_path)
+    assert not consumers.has_reader(tmp_path)
     held = [block.position for block, _ in reader.walk(tmp_path, 0, writer.position)]
     consumers.register(tmp_path, "ingest", held[3])
-    assert consumers.has_one(tmp_path)
+    assert consumers.has_reader(tmp_path)
     assert writer.trim(writer.position) == 3
     consumers.register(tmp_path, f"bridge-{OWN}", held[0])
     consumers.register(tmp_path, "ingest", writer.position)

@@ -9,7 +9,7 @@ no message until there is room for it again.
 import os
 from pathlib import Path
 
-from ..spool.writer import FULL, SpoolFull
+from ..spool.writer import SpoolFull, refused
 
 LEAST = 1 << 20  #: bytes
 
@@ -23,7 +23,8 @@ class Reserve:
         self._held = 0
 
     def take(self):
-        """Have the file in its whole size. Raises SpoolFull, and then has none of it."""
+        """Have the file in its whole size. Raises SpoolFull, and then has none of it; SpoolError
+        for any other error of the disk."""
         if self._held >= self.size:
             return
         handle = None
@@ -31,16 +32,20 @@ class Reserve:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
             os.posix_fallocate(handle, 0, self.size)  # a sparse file would keep nothing
         except OSError as error:
-            if error.errno not in FULL:
-                raise
-            self.give()
-            raise SpoolFull(f"{error.strerror}; {self.size} bytes are kept in reserve")
+            said = refused(self.path, error)
+            if isinstance(said, SpoolFull):
+                self.give()
+                said = SpoolFull(f"{said}; {self.size} bytes are kept in reserve")
+            raise said
         finally:
             if handle is not None:
                 os.close(handle)
         self._held = self.size
 
     def give(self):
-        """Give the room back to the disk."""
-        self.path.unlink(missing_ok=True)
+        """Give the room back to the disk. Raises SpoolError."""
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise refused(self.path, error)
         self._held = 0

@@ -83,6 +83,8 @@ class Shipper:
             try:
                 if not known:
                     self._find_end()
+                    log.info("%s: shipped up to position %d of %d", self.place, self.shipped,
+                             self._durable)  # fmt: skip
                     known = True
                 if not self._ship_all():
                     return
@@ -135,7 +137,6 @@ class Shipper:
                              "new spool in another folder")  # fmt: skip
         if parts and parts[-1].base >= start:
             self._compare(parts[-1].base, parts[-1].end)
-        log.info("%s: shipped up to position %d of %d", self.place, end, self._durable)
         self.shipped = end
 
     def _compare(self, base, end):

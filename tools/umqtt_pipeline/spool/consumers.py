@@ -96,7 +96,7 @@ def done_with(folder, full=False):
     return min(storing if full else found.values()) if storing else 0
 
 
-def has_one(folder):
+def has_reader(folder):
     """Whether the spool in `folder` has a reader, other bridges aside."""
     return any(not BRIDGE.fullmatch(name) for name in positions(folder))
 

@@ -183,7 +183,7 @@ def _tell(folder, found):
         found.notes.append(f"{path} is damaged: nothing is deleted until its reader has run "
                            "again")  # fmt: skip
     gone = found.deleted.position
-    if gone and not consumers.has_one(folder):
+    if gone and not consumers.has_reader(folder):
         found.notes.append(f"{folder}/consumers has no reader, though one was done with what is "
                            f"below position {gone}: it was given up, or its file is lost; the "
                            "bridge deletes nothing more until one is there")  # fmt: skip

@@ -40,6 +40,14 @@ class SpoolFull(Exception):
     """No room for a block; nothing of it was kept."""
 
 
+def refused(where, error):
+    """The exception to raise for an OSError of a write, an fsync or a removal in a spool: what is
+    no full disk is nothing that waiting mends."""
+    if error.errno in FULL:
+        return SpoolFull(error.strerror)
+    return SpoolError(f"cannot write to {where}: {error.strerror}")
+
+
 class SpoolWriter:
     """The one writer of a spool.
 
@@ -93,7 +101,7 @@ class SpoolWriter:
         try:
             write()
         except OSError as error:
-            raise self._full(error)
+            raise refused(self.folder, error)
 
     def _reopen(self, plan):
         last, at = plan.last, plan.position - plan.last.base
@@ -123,7 +131,7 @@ class SpoolWriter:
         except OSError as error:
             if handle is not None:
                 os.close(handle)
-            raise self._full(error)
+            raise refused(self.folder, error)
         if self._file is not None:
             os.close(self._file)
         self._file, self._base, self.position = handle, base, base + HEADER.size
@@ -135,12 +143,6 @@ class SpoolWriter:
         view = memoryview(data)
         while view:
             view = view[os.write(handle, view) :]
-
-    def _full(self, error):
-        """The exception to raise for an OSError of a write or fsync."""
-        if error.errno in FULL:
-            return SpoolFull(error.strerror)
-        return SpoolError(f"cannot write to {self.folder}: {error.strerror}")
 
     @property
     def bytes(self):
@@ -178,7 +180,7 @@ class SpoolWriter:
             # Readers stop at the durable mark, so the rest of the block was seen by nobody.
             os.ftruncate(self._file, at - self._base)
             os.lseek(self._file, at - self._base, os.SEEK_SET)
-            raise self._full(error)
+            raise refused(self.folder, error)
         self.position = at + BLOCK.size + len(body)
         self._sizes[self._base] = self.position - self._base
         self._publish_durable()
@@ -225,7 +227,7 @@ class SpoolWriter:
         try:
             os.fdatasync(self._durable)
         except OSError as error:
-            raise self._full(error)
+            raise refused(self.folder, error)
 
     def _publish_durable(self):
         check = zlib.crc32(self.position.to_bytes(8, "little"))
@@ -251,7 +253,7 @@ class SpoolWriter:
         if not gone or not self._announce(gone[-1].base + gone[-1].size()):
             return 0
         for segment in gone:
-            segment.path.unlink()
+            self._keep(segment.path.unlink)
             self._sizes.pop(segment.base, None)
         return len(gone)
 
