@@ -42,9 +42,10 @@ BUCKET_BYTES = 128 << 20  #: of capture per task of the second pass
 MAX_BUCKETS = 1024
 HEADER = 24  #: bytes of a pcap file without frames
 ALIKE = 1 << 10  #: first bytes of captures by which copies are looked for
-TASKS = 4  #: of the first pass, per core
+TASKS = 2  #: of the first pass, per core: between two of them a worker loses 10 ms
 PART_BYTES = 16 << 20  #: a part of a file is not smaller
 SUMMED = 4 << 20  #: rows that one task makes summaries of
+DRAWN = 1 << 17  #: of which the summary takes as long as a part of the report
 SMALL = 48 << 20  #: bytes of captures that are audited faster by one core than Spark starts
 
 
@@ -170,7 +171,7 @@ class Audit:
             str, (self.scratch, self.tables))  # fmt: skip
         size = sum(os.path.getsize(p) for p in paths)
         cores = self.work.cores
-        buckets = min(MAX_BUCKETS, max(2 * cores, -(-size // BUCKET_BYTES)))
+        buckets = min(MAX_BUCKETS, max(3 * cores, -(-size // BUCKET_BYTES)))
         parts = self._parts(paths, size, cores)
         hands = _dealt([bytes_ for *_, bytes_ in parts], TASKS * cores)
 
@@ -238,11 +239,11 @@ class Audit:
         worker.sum_timeline(self.tables)
         if self.rows.get("_pieces"):
             self._join()
-        figures = self._summarise()
+        parts = self._summarise()
         worker.find(self.tables, self._steps)
         self._only_tables()
         (self.tables / MARK).write_text(json.dumps(self.facts(), indent=1) + "\n")
-        page.build(self.tables, self.tables / folder.REPORT, figures)
+        page.build(self.tables, self.tables / folder.REPORT, parts)
         folder.place(self.tables, self.out)
         folder.discard(self.out)
 
@@ -255,21 +256,27 @@ class Audit:
             self.work.tasks(1, lambda _: worker.repeated(tables))
 
     def _summarise(self):
-        """Make the summaries; returns the report's figures, which take longest: they are drawn
-        beside the summaries, and beside each other."""
-        from .report.page import FIGURES
+        """Make the summaries; returns the report's PARTS, which are made beside them."""
+        from .report.page import PARTS
 
         counted = sum(self.rows.get(t, 0) for t in summaries.TABLES)
         parts, tables = -(-counted // SUMMED) or 1, str(self.tables)
-        todo = [("devices", k, parts) for k in range(parts)] + [("brokers", 0, 1)]
-        names = list(FIGURES)
+        todo = [(name, 0, 1) for name in PARTS]
+        todo += [("devices", k, parts) for k in range(parts)] + [("brokers", 0, 1)]
+        sizes = [DRAWN if name in PARTS else counted // parts for name, *_ in todo]
+        hands = _dealt(sizes, max(parts, self.work.cores))
 
-        def task(k):
-            if k < len(names):
-                return FIGURES[names[k]](tables)
-            return worker.summarise(*todo[k - len(names)], tables)
+        def task(hand):
+            made = {}
+            for name, part, of in (todo[k] for k in hands[hand]):
+                if name in PARTS:
+                    made[name] = PARTS[name](tables)
+                else:
+                    worker.summarise(name, part, of, tables)
+            return made
 
-        return dict(zip(names, self.work.tasks(len(names) + len(todo), task)))
+        done = self.work.tasks(len(hands), task)
+        return {name: part for made in done for name, part in made.items()}
 
     def _only_tables(self):
         """Every table has a file, if without rows, and nothing else is beside them."""

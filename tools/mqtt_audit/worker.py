@@ -10,6 +10,7 @@ captures where they lie. So what crosses between the workers is headers, never p
 
 import gc
 import logging
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -455,14 +456,15 @@ def find(out, steps):
     _doubt(out, sides.unheard(connections))
 
 
-_settled = False
+_modules = 0  # when garbage was last collected here
 
 
 def settle():
     """To be called when a task is over. Spark's worker collects garbage after each task and goes
-    through all that the imports made, which takes longer than a small task: that stays."""
-    global _settled
-    if not _settled:
+    through all that imports have made, which takes 10 to 30 ms: that stays, also what a later step
+    of the audit imports."""
+    global _modules
+    if _modules != len(sys.modules):
         gc.collect()
         gc.freeze()
-        _settled = True
+        _modules = len(sys.modules)

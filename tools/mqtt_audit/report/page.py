@@ -346,13 +346,23 @@ def _findings(root):
 
 
 def _per_file(root, name):
-    """{file: number of rows}."""
-    found = _read(root, name, ["file"]).group_by("file").aggregate([([], "count_all")])
-    return dict(zip(found["file"].to_pylist(), found["count_all"].to_pylist()))
+    """{file: number of rows}. The names stay what they are in the table, numbers: there may be
+    many rows."""
+    if not Path(root, name).exists():
+        return {}
+    found = pq.read_table(Path(root, name), columns=["file"], read_dictionary=["file"])["file"]
+    return {row["values"]: row["counts"]
+            for row in pc.value_counts(found.unify_dictionaries()).to_pylist()}  # fmt: skip
 
 
-def _files(root, facts):
-    counts = {name: _per_file(root, name) for name in ("packets", "violations", "problems")}
+def packets_of(root):
+    """{file: number of its packets}."""
+    return _per_file(root, "packets")
+
+
+def _files(root, facts, packets):
+    counts = {"packets": packets,
+              **{name: _per_file(root, name) for name in ("violations", "problems")}}  # fmt: skip
     rows = []
     for f in facts["files"]:
         known = f["first"] is not None
@@ -381,13 +391,15 @@ def _clean(value):
 
 #: Figures of the report: from the folder of the tables to a PNG in base64.
 FIGURES = {"over_time": over_time, "types": types, "latency": latency, "outcomes": outcomes}
+#: What of the report takes long, and needs no other part of it.
+PARTS = {**FIGURES, "packets_of": packets_of}
 
 
-def build(root, out, drawn=None):
-    """Write the report on the audit in the folder `root` to the file `out`. drawn: its FIGURES,
-    if they are made already."""
+def build(root, out, parts=None):
+    """Write the report on the audit in the folder `root` to the file `out`. parts: its PARTS, if
+    they are made already."""
     facts = json.loads(Path(root, MARK).read_text())
-    drawn = drawn or {name: draw(root) for name, draw in FIGURES.items()}
+    parts = parts or {name: make(root) for name, make in PARTS.items()}
     page = jinja2.Environment(autoescape=True, finalize=_clean).from_string(
         template.TABLE + template.PAGE)  # fmt: skip
     text = page.render(
@@ -399,6 +411,7 @@ def build(root, out, drawn=None):
         hidden=max(0, _rows(root, "findings") - SHOWN), broken=_broken(root),
         violations=_rows(root, "violations"),
         lists=[_connections(root), *_hellos(root), _quantiles(root)],
-        rest=[*_summaries(root), *_problems(root), _files(root, facts)], **drawn,
+        rest=[*_summaries(root), *_problems(root), _files(root, facts, parts["packets_of"])],
+        **{name: parts[name] for name in FIGURES},
     )  # fmt: skip
     Path(out).write_text(text)
