@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from patience import wait_until
 from pipeline_kit import PROGRAMS
@@ -67,9 +68,15 @@ class ObjectStore:
         """It answers nobody in here."""
         self.process.send_signal(signal.SIGSTOP)
         try:
+            # On a busy machine its threads may go on for a while.
+            wait_until(self._stands_still, 30, "the object store standing still")
             yield
         finally:
             self.process.send_signal(signal.SIGCONT)
+
+    def _stands_still(self):
+        stats = Path(f"/proc/{self.process.pid}/task").glob("*/stat")
+        return all(stat.read_text().rpartition(")")[2].split()[0] in "TZX" for stat in stats)
 
     def close(self):
         self.process.kill()

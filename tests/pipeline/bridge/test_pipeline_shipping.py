@@ -10,6 +10,8 @@ import pytest
 from bridge_kit import Device, start
 from patience import wait_until
 from pipeline_kit import NOON, QUICK, end, messages, publish, run, senml, wait_for
+from umqtt_pipeline.bridge.accounts import restore
+from umqtt_pipeline.bridge.mark_file import MarkFile
 from umqtt_pipeline.bridge.marks import Marks
 from umqtt_pipeline.bridge.peers import Peers
 from umqtt_pipeline.bridge.shipping import Shipper
@@ -363,6 +365,23 @@ def test_a_peer_on_a_disk_counts_as_far_as_it_has_shipped(writer, place, ships, 
     (writer.folder / "consumers" / "ship.json").unlink()  # it does not ship any more
     assert upto() == ([10] if ships else [11])
     assert ("does not ship, and this bridge does" in caplog.text) == ships
+
+
+@pytest.mark.parametrize("before,peers,kept", [
+    (False, {"0123456789abcdef": 900}, False), (False, {}, True),
+    (True, {"0123456789abcdef": 900}, True)])  # fmt: skip
+def test_marks_of_a_run_without_ship_do_not_count_what_peers_have_on_disks(
+        writer, before, peers, kept, caplog):  # fmt: skip
+    marks = Marks()
+    marks.feed(b"".join(publish(senml(n)) for n in (2, 3)), now=NOON)
+    MarkFile(writer.folder, before).save(marks, writer.position, peers)
+    file = MarkFile(writer.folder, ships=True)
+    found, position, seen = restore(writer, Marks(), file)
+    assert (len(found.marks), seen) == ((1, peers) if kept else (0, {}))
+    assert position == (writer.position if kept else reader.begin(writer.folder))
+    assert ("they begin anew" in caplog.text) == (not kept)
+    file.save(found, position, seen)  # from now on they are its own
+    assert len(restore(writer, Marks(), MarkFile(writer.folder, True))[0].marks) == kept
 
 
 def test_places_that_cannot_be(place, tmp_path):

@@ -8,6 +8,7 @@ import logging
 
 from ..spool import reader as spooling
 from ..spool.writer import now_us
+from .mark_file import Unshipped
 from .marks import Marks
 
 log = logging.getLogger("umqtt.bridge")
@@ -80,11 +81,11 @@ class ShippedAccounts(Accounts):
         return True
 
 
-def restore(spool, marks, file, with_rest):
+def restore(spool, marks, file):
     """`marks`, which are empty, as of the snapshot in `file`, the MarkFile of `spool`, whose
-    position is known and of which nothing is changed yet; with_rest: and on from there through all
-    that the spool still holds. Returns (marks, position of the snapshot, {id of a peer:
-    position})."""
+    position is known and of which nothing is changed yet; and, unless it ships, on from there
+    through all that the spool still holds. Returns (marks, position of the snapshot, {id of a
+    peer: position})."""
     path, seen = file.path, {}
     start, begun = 0, spooling.begin(spool.folder)
     try:
@@ -98,10 +99,14 @@ def restore(spool, marks, file, with_rest):
     except (ValueError, KeyError, TypeError) as error:
         log.warning("%s is damaged (%s): marks are made again from the spool", path, error)
         marks = Marks(marks.decoders, marks.keys)
+    except Unshipped:
+        log.warning("without --ship the marks counted what peers have on their disks: they begin "
+                    "anew with what is shipped, and devices send again what is missing there")
+        marks = Marks(marks.decoders, marks.keys)
     start, count = max(start, begun), 0
     with marks.uncounted():
         for block, body in spooling.walk(
-                spool.folder, start, spool.position if with_rest else start):  # fmt: skip
+                spool.folder, start, start if file.ships else spool.position):  # fmt: skip
             marks.feed(body, now=block.received)
             count += block.count
     marks.tell_all()

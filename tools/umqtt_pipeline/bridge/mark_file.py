@@ -8,7 +8,8 @@ moves (marks.py).
 
     record   magic "umk2", length of the body u32, its crc32 u32, crc32 of these 12 bytes u32;
              body: length u32 of ABOUT, and ABOUT as JSON:
-                 {"position", "peers": {spool id: position}, "new": N, "marks": M, "ranges": R}
+                 {"position", "peers": {spool id: position}, "shipped", "new": N, "marks": M,
+                  "ranges": R}; shipped: all that counts of peers is in an object store
              N lengths of topics u16, the topics, N epochs of 8 bytes: marks with the next numbers,
              from 0 on
              M numbers u32, M `upto` u64, M `at` i64, M counts of ranges u32
@@ -36,14 +37,14 @@ MAGIC = b"umk2"
 LEAST = 1 << 20  #: bytes of changes that are no reason to write all marks anew
 
 
-def record(marks, position, peers, whole):
+def record(marks, position, peers, whole, shipped=False):
     """The bytes of a record. whole: of all marks, else of those that changed since the last."""
     new = list(islice(marks.marks, 0 if whole else marks.named, None))
     told = list(marks.marks.values() if whole else marks.changed)
     topics = [topic for topic, _ in new]
     ranged = [mark for mark in told if mark.starts]
-    about = {"position": position, "peers": peers, "new": len(new), "marks": len(told),
-             "ranges": sum(len(mark.starts) for mark in ranged)}  # fmt: skip
+    about = {"position": position, "peers": peers, "shipped": shipped, "new": len(new),
+             "marks": len(told), "ranges": sum(len(mark.starts) for mark in ranged)}  # fmt: skip
     text = json.dumps(about).encode()
     body = b"".join((
         len(text).to_bytes(4, "little"), text,
@@ -103,7 +104,7 @@ def is_damaged(raw):
 
 def load(marks, raw):
     """Take over into `marks`, which are empty, what the bytes of a file say; returns (position,
-    peers, [end of each record]). Raises ValueError if there is no whole record."""
+    peers, [end of each record], shipped). Raises ValueError if there is no whole record."""
     told, ends = None, []
     for end, body in records(raw):
         told = _take(marks, body)
@@ -111,7 +112,7 @@ def load(marks, raw):
     if told is None:
         raise ValueError("wrong check value")
     marks.saved()
-    return told["position"], told["peers"], ends
+    return told["position"], told["peers"], ends, told["shipped"]
 
 
 class _Columns:
@@ -151,26 +152,34 @@ def _take(marks, body):
     return told
 
 
-class MarkFile:
-    """The file `marks` in the folder of a spool. whole: bytes of its first record, once known."""
+class Unshipped(Exception):
+    """These marks count what peers had on their disks: they say too much for a bridge that
+    ships."""
 
-    def __init__(self, folder):
-        self.path = Path(folder, "marks")
+
+class MarkFile:
+    """The file `marks` in the folder of a spool. ships: the bridge tells marks only of what is in
+    an object store; whole: bytes of its first record, once known."""
+
+    def __init__(self, folder, ships=False):
+        self.path, self.ships = Path(folder, "marks"), ships
         self.whole, self._end = 0, 0  # 0: all marks have to be written
 
     def load(self, marks):
         """Take over what the file says into `marks`, which are empty; returns (position, {id of a
-        peer: position}). Raises FileNotFoundError, ValueError if it is damaged."""
-        position, peers, ends = load(marks, self.path.read_bytes())
+        peer: position}). Raises FileNotFoundError, ValueError if it is damaged, Unshipped."""
+        position, peers, ends, shipped = load(marks, self.path.read_bytes())
+        if self.ships and peers and not shipped:
+            raise Unshipped
         self.whole, self._end = ends[0], ends[-1]
         return position, peers
 
     def save(self, marks, position, peers):
         """Write down `marks` as of `position` of the spool and those of the peers, and fsync.
         Raises OSError; what was saved before is true all the same."""
-        new = record(marks, position, peers, False) if self._end else b""
+        new = record(marks, position, peers, False, self.ships) if self._end else b""
         if not new or self._end + len(new) > 2 * self.whole + LEAST or not self._append(new):
-            new = record(marks, position, peers, True)
+            new = record(marks, position, peers, True, self.ships)
             replace_file(self.path, new)
             self.whole, self._end = len(new), 0
         self._end += len(new)

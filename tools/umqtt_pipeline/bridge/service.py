@@ -126,10 +126,9 @@ class Bridge:
     def _restore_marks(self, spool):
         """Called before anything of the spool is changed."""
         s = self.settings
-        file = MarkFile(spool.folder)
-        restored = accounts.restore(spool, Marks(s.decoders, s.telemetry_keys), file,
-                                    with_rest=s.ship is None)  # fmt: skip
-        self.marks, position, seen = restored
+        file = MarkFile(spool.folder, s.ship is not None)
+        marks = Marks(s.decoders, s.telemetry_keys)
+        self.marks, position, seen = accounts.restore(spool, marks, file)
         self.peers = Peers(s.peers, spool.id, seen, s.ship is not None)
         self.upkeep = Upkeep(spool, file, position, self.peers, s.metrics)
 
