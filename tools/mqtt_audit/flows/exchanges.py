@@ -14,6 +14,7 @@ from ..compiled.layout import (
     F_HEADLESS,
     F_OPEN,
     F_REUSED,
+    FOUND,
     GRACE,
     LATE_FAR,
     N_DONE,
@@ -225,7 +226,7 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
     f["lapses"], f["own"] = -1 if row["now"] == PENDING else row["lapses"], row["own"]
     f["vague"] = VAGUE if late == LATE_FAR else 0
     s = st.streams[2 * conn + sender]
-    s["open"] += 1
+    s["open"] += not row["found"] & FOUND  # that one may be no message
     if sender:
         _wait(s, f)
     if 0 < s["receive_max"] < s["open"] and not missing:

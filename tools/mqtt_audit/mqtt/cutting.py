@@ -453,10 +453,11 @@ def _proxied(st, d, p, end, s, conn, sender, time, frame):
 
 @kernel
 def _doubted(s, d, p, end, sender):
-    """Whether what was found after a search shows to be none: the first packets are looked at."""
-    if not s["unsure"]:
+    """Whether what was found after a search shows to be none: the first packets are looked at, and
+    all until it is believed."""
+    if not (s["unsure"] or s["searched"]):
         return False
-    s["unsure"] -= 1
+    s["unsure"] = max(s["unsure"] - 1, 0)
     if packet_at(d, p, end, sender) >= 0:
         return False
     _lose_step(s)
@@ -501,6 +502,15 @@ def _pieces(st, d, off, n, s, conn, sender, time, frame, kept):
 
 
 @kernel
+def _trust(s, other):
+    """What was found by its look is believed from here on. What was found before may have been in
+    a payload: messages that nobody sent are open then, and a DISCONNECT was none."""
+    s["searched"], s["lapse"] = 0, 1
+    s["lapses"] += 1
+    other["lapses"] += 1
+
+
+@kernel
 def feed(st, d, off, n, s, conn, sender, time, frame, kept):
     """The next n bytes of a stream, of one segment; returns how many were taken (fewer if a table
     is full). What was found by its look is believed when TRUSTED segments in a row are packets."""
@@ -509,7 +519,8 @@ def feed(st, d, off, n, s, conn, sender, time, frame, kept):
     if s["searched"]:
         whole = fresh and done == n and s["sync"] == IN_STEP and s["stage"] == FRESH
         s["aligned"] = s["aligned"] + 1 if whole else 0
-        s["searched"] = s["aligned"] < TRUSTED
+        if s["aligned"] >= TRUSTED:
+            _trust(s, st.streams[2 * conn + 1 - sender])
     return done
 
 
