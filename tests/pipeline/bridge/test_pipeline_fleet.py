@@ -12,14 +12,41 @@ import brokers
 import paho.mqtt.client as mqtt
 import pytest
 from pipeline_kit import EPOCH, end, messages, run, senml, spawn, topic, wait_for
+from umqtt_pipeline.bridge.marks import Marks
+from umqtt_pipeline.bridge.peers import Peers
 from umqtt_pipeline.decode.payloads import identity
 from umqtt_pipeline.spool import consumers, reader
+from umqtt_pipeline.spool.files import SpoolError
+from umqtt_pipeline.spool.writer import SpoolWriter
 
 
 def held(folder):
     """Sequence numbers in a spool."""
     return [identity(payload)[1] for _, body in reader.walk(folder, 0, reader.durable(folder))
             for _, payload in messages(body)]  # fmt: skip
+
+
+def test_a_peer_that_was_begun_anew_is_known_and_one_that_is_not_read_is_no_such_peer(tmp_path):
+    """A bridge may read another one that does not read it."""
+    SpoolWriter(tmp_path / "one").close()
+    first = reader.spool_id(tmp_path / "one")
+    peers = Peers([str(tmp_path / "one")], "0123456789abcdef")
+    peers.feed(Marks())
+    assert peers.gone() == set()
+    shutil.rmtree(tmp_path / "one")
+    assert peers.gone() == set(), "it may come back"
+    SpoolWriter(tmp_path / "one").close()
+    peers.feed(Marks())
+    assert peers.gone() == {first}
+
+
+def test_a_copy_of_its_own_spool_is_no_peer(tmp_path):
+    """Marks would count readings that no ingest can tell from others."""
+    SpoolWriter(tmp_path / "one").close()
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    peers = Peers([str(tmp_path / "two")], reader.spool_id(tmp_path / "one"))
+    with pytest.raises(SpoolError, match="two is a copy of this bridge's own spool"):
+        peers.feed(Marks())
 
 
 @pytest.mark.parametrize("broker", ["iotcore", "mosquitto"], indirect=True)

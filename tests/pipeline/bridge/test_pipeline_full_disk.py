@@ -16,9 +16,12 @@ from pathlib import Path
 import pytest
 from bridge_kit import BOTH, Device, sequences, start
 from patience import PATIENCE
-from pipeline_kit import PROGRAM, QUICK, end, senml, spawn, topic, wait_for
+from pipeline_kit import PROGRAM, QUICK, end, publish, senml, spawn, topic, wait_for
 from pipeline_tables import numbers
+from umqtt_pipeline import wire
 from umqtt_pipeline.bridge import disk_reserve
+from umqtt_pipeline.bridge.connection import Settings
+from umqtt_pipeline.bridge.service import Bridge
 from umqtt_pipeline.spool import consumers, reader
 from umqtt_pipeline.spool.writer import SpoolFull
 
@@ -235,6 +238,22 @@ def test_a_full_spool_stops_acknowledging_and_goes_on(broker, device, tmp_path):
     )
     assert state["connects"] == 1 and state["segments_deleted"] > 0
     assert end(bridge) == 0
+
+
+def test_what_is_in_the_spool_counts_if_the_connection_is_lost_before_its_puback(tmp_path):
+    """It is shipped, else a spool that is full with it would stay so."""
+    bridge = Bridge(Settings("127.0.0.1", 1, str(tmp_path / "spool")))
+
+    class Lost:
+        def send(self, _):
+            raise ConnectionResetError
+
+    bridge._link = Lost()
+    with pytest.raises(ConnectionResetError):
+        bridge._store(wire.scan(b"".join(publish(senml(n), packet_id=n) for n in range(1, 6))))
+    assert bridge.state()["received"] == 5
+    bridge._finish()
+    assert [mark.upto for mark in bridge.marks.marks.values()] == [5]
 
 
 @BOTH

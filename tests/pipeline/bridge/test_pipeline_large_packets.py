@@ -3,6 +3,7 @@ than --max-packet stops nobody."""
 
 import json
 import socket
+import struct
 import threading
 import time
 
@@ -73,6 +74,21 @@ def test_a_long_packet_is_looked_at_once(served):
         found = wire.scan(link.receive())
     assert found.others == [(0xD0, b"")]
     link.close()
+
+
+def test_a_connection_that_is_lost_is_seen_while_nothing_is_read(served):
+    """A full spool reads nothing: poll would return at once, again and again."""
+    def reset(peer):
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+
+    link = Link(Settings(*served(reset), "nowhere"))
+    try:
+        with pytest.raises(wire.Closed, match="lost"):
+            for _ in range(100):
+                link.wait(1, read=False)
+    finally:
+        link.close()
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 4, 5, 6, 8, 9])

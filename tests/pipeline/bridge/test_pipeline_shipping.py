@@ -384,6 +384,15 @@ def test_marks_of_a_run_without_ship_do_not_count_what_peers_have_on_disks(
     assert len(restore(writer, Marks(), MarkFile(writer.folder, True))[0].marks) == kept
 
 
+def test_what_else_is_below_the_place_stops_nobody(writer, place, caplog):
+    """Tables for instance, or the logs of another fleet."""
+    grow(writer, 0, 3)
+    ship(writer, place)
+    objects.create(f"{place}/fleet/silver", "part", b"x")
+    assert shipped.spools(place) == [log_of(writer, place)] == list(logs.by_id([place]).values())
+    assert f"{place}/fleet is no log of a bridge" in caplog.text
+
+
 def test_places_that_cannot_be(place, tmp_path):
     for words, said in (
         (("bridge", "--broker", "localhost:1", "--spool", tmp_path / "a", "--ship", "b"),

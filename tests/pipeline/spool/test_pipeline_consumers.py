@@ -53,7 +53,7 @@ def test_other_bridges_are_no_readers_that_something_is_deleted_for(tmp_path):
     assert writer.trim(writer.position) == 0, "a bridge is waited for"
     assert writer.trim(held[4], full=True) == 1, "but not by a full spool"
     consumers.register(tmp_path, "bridge-0123456789abcdef", 0)
-    assert consumers.give_up_bridges(tmp_path, [OWN]) == ["bridge-0123456789abcdef"]
+    assert consumers.give_up_bridges(tmp_path, ["0123456789abcdef"]) == ["bridge-0123456789abcdef"]
     assert set(consumers.positions(tmp_path)) == {"ingest", f"bridge-{OWN}"}
     writer.close()
 

@@ -97,6 +97,9 @@ def _secured(sock, settings):
         raise Untrusted(f"no TLS handshake ({error}): if the port has no TLS: no --tls, --ca")
 
 
+LOST = select.POLLERR | select.POLLHUP
+
+
 class Link:
     """One connection: a non-blocking socket with a buffer each way."""
 
@@ -113,7 +116,7 @@ class Link:
             raise
         self.poll = select.poll()
         self._tls = isinstance(self.sock, ssl.SSLSocket)
-        self._events = 0
+        self._events = None
         self._buffer = bytearray(READ_SIZE * 2)
         self._held = 0
         self._needs = 0  # bytes to be held before it is worth while to look at them
@@ -122,14 +125,17 @@ class Link:
         self.last_in = self.last_out = time.monotonic()
 
     def wait(self, seconds, read=True):
-        """Wait for something to read (unless told not to) or for room to write what is left."""
+        """Wait for something to read (unless told not to) or for room to write what is left.
+        Raises Closed if nothing is to be read and the connection is lost: nobody would see it."""
         wanted = (select.POLLIN if read else 0) | (select.POLLOUT if self._out else 0)
         if wanted != self._events:
             self.poll.register(self.sock, wanted)
             self._events = wanted
         if read and self._tls and self.sock.pending():
             return
-        self.poll.poll(max(0, seconds) * 1000)
+        found = self.poll.poll(max(0, seconds) * 1000)
+        if not read and any(events & LOST for _, events in found):
+            raise wire.Closed("the connection was lost")
         if self._out:
             self.send(b"")
 

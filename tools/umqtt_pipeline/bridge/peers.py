@@ -29,6 +29,7 @@ class Peers:
 
     def __init__(self, places, own, seen=(), ships=False):
         self.folders = tuple(place for place in places if not is_place(place))
+        self.own = own
         self.name = consumers.bridge_name(own)  #: under which this bridge registers there
         self.positions = dict(seen)  #: as `seen`
         self.far = [FarPeers(place.rstrip("/"), own, seen) for place in places if is_place(place)]
@@ -49,6 +50,10 @@ class Peers:
                                 "receives", folder, error)  # fmt: skip
                 self._missing.add(folder)
                 continue  # not started yet, or no peer at all
+            if key == self.own:
+                raise SpoolError(f"{folder} is a copy of this bridge's own spool (both have the "
+                                 f"id {key}). Give one of the two bridges a new folder; `salvage` "
+                                 "brings what is only in the copy into a new spool")  # fmt: skip
             if folder in self._missing:
                 log.info("peer %s is there", folder)
                 self._missing.discard(folder)
@@ -60,10 +65,13 @@ class Peers:
                 position = self.positions[key] = begun
             yield folder, key, position
 
-    def ids(self):
-        """The ids of all peers' spools; None if there is none in a folder, or one is not there."""
+    def gone(self):
+        """Ids of spools that peers have had, and have no more: they were begun anew. Empty if a
+        folder is not there now, and with peers in an object store, of which that is not known."""
         found = {key for _, key, _ in self._open()}
-        return found if self.folders and len(found) == len(self.folders) else None
+        if self.far or not self.folders or len(found) < len(self.folders):
+            return set()
+        return set(self.positions) - found
 
     def _end(self, folder):
         """How far a peer's spool counts: what ships, or should, counts when it has arrived."""

@@ -202,7 +202,8 @@ class Bridge:
         reading = self._pending is None and link.unsent < READ_SIZE
         link.wait(self._next_timer(), reading)
         if self._pending is not None:
-            self._store(self._pending)
+            if time.monotonic() >= self._retry_at:
+                self._store(self._pending)
         elif reading:
             data = link.receive()
             if self._dropped is not None and not link.dropping:
@@ -231,8 +232,10 @@ class Bridge:
                 self._disk_full(found, error)
                 self._controls(found)  # CONNACK may stand before the messages
                 return
-            self._link.send(found.acks)
-            self._taken(found)
+            try:
+                self._link.send(found.acks)
+            finally:  # it is in the spool, also if the connection was lost just now
+                self._taken(found)
             self._has_room()
         self._pending = None
         self._controls(found)

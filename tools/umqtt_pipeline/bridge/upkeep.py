@@ -66,8 +66,7 @@ class Upkeep:
 
     def _give_up(self):
         """A peer that was begun anew reads under another name: nobody moves the old one on."""
-        ids = self.peers.ids()
-        for name in consumers.give_up_bridges(self.spool.folder, ids) if ids else ():
+        for name in consumers.give_up_bridges(self.spool.folder, self.peers.gone()):
             log.info("the reader %s is given up: no peer has that id now", name)
 
     def keep_session(self, session, topics):

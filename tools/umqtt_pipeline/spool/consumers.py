@@ -102,11 +102,10 @@ def has_reader(folder):
 
 
 def give_up_bridges(folder, ids):
-    """Remove the files of other bridges that have read the spool in `folder`, but of those whose
-    spools have these ids; returns their names."""
+    """Remove the files of bridges that have read the spool in `folder`, of those whose spools have
+    these ids; returns their names."""
     names = {bridge_name(key) for key in ids}
-    old = [path for path in _files(folder)
-           if BRIDGE.fullmatch(path.stem) and path.stem not in names]  # fmt: skip
+    old = [path for path in _files(folder) if path.stem in names]
     for path in old:
         path.unlink()
     return [path.stem for path in old]

@@ -15,16 +15,18 @@ begins. No object is written twice, so an older copy of a spool cannot go on und
 """
 
 import io
+import re
 import threading
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
 
 from . import consumers, objects
-from .files import HEADER, SpoolError, refuse
+from .files import HEADER, SpoolError, refuse, tell_once
 from .segment import SEGMENT_MAGIC, SegmentReader
 
 BLOCKS = "blocks"
+LOG = re.compile(r"[0-9a-f]{16}")  #: the name of a log
 FROM = "from"
 CACHE_BYTES = 64 << 20  #: of objects that were read last: planning and reading ask for the same
 
@@ -104,9 +106,13 @@ _cache = _Cache()
 
 
 def spools(prefix):
-    """The places of the logs below `prefix`. Raises Unreachable."""
+    """The places of the logs below `prefix`; what else is there is told. Raises Unreachable."""
     prefix = str(prefix).rstrip("/")
-    return [f"{prefix}/{name}" for name in objects.below(prefix)]
+    names = objects.below(prefix)
+    for name in names:
+        if not LOG.fullmatch(name):
+            tell_once(f"{prefix}/{name} is no log of a bridge, and is not read")
+    return [f"{prefix}/{name}" for name in names if LOG.fullmatch(name)]
 
 
 def begin(place):
