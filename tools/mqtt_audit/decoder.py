@@ -148,7 +148,7 @@ class Decoder:
 
     def _server(self, a, b):
         """Which of two endpoints is the broker: 1, 2, or 0 if neither is."""
-        for known in (lambda e: e in self.servers, lambda e: e[1] in self.ports,
+        for known in (lambda e: e[1] in self.ports, lambda e: e in self.servers,
                       lambda e: e[1] == TLS_PORT):  # fmt: skip
             if known(b):
                 return 2

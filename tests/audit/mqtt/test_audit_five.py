@@ -207,6 +207,10 @@ WRONG = {
                                "client"),
     "a wildcard in a share": ([], [], [("c", subscribe(1, ("$share/g", 0)))], "4.8.2-2",
                               "client"),
+    "a wildcard in the name of a share": (
+        [], [], [("c", subscribe(1, ("$share/g+/a", 0)))], "4.8.2-2", "client"),
+    "a wildcard in the topic of a share": (
+        [], [], [("c", subscribe(1, ("$share/g/a+", 0)))], "4.7.1-2", "client"),
     "codes of UNSUBACK": ([], [], [("c", five(0xA2, b"\0\4\0", kit.string("a"))),
                                    ("b", answer(11, 4, 0, 0))], "3.11.3-1", "broker"),
     "expiry by the server": (

@@ -251,10 +251,11 @@ def test_no_connack_is_told_although_connect_is_missing_and_the_other_way_round(
 
 
 def test_syn_of_the_broker_alone_is_a_beginning(tmp_path):
-    """Of both streams; without it nobody knows where the broker's begins."""
+    """Of both streams, but the SYN that is missing may have had data; else nobody knows where
+    the broker's begins."""
     made = kit.Talk().open().client(PUB).broker(kit.PINGRESP)
     both = [("MQTT-3.1.0-1", "client"), ("MQTT-3.2.0-1", "broker")]
-    for gone, told in ((0, both), (1, both[:1])):
+    for gone, told in ((0, both[1:]), (1, both[:1])):
         other = kit.Talk()
         other.frames = [f for k, f in enumerate(made.frames) if k != gone]
         assert [v[:2] for v in broken(other, tmp_path)[0]] == told

@@ -4,6 +4,8 @@ found by their look. What they say is held against nobody, also when real packet
 Knows: audit_kit. Must not know: when what was found is believed.
 """
 
+import random
+
 import audit_kit as kit
 import mqtt5 as five
 import pytest
@@ -90,3 +92,86 @@ def test_frames_of_a_websocket_are_no_packets_of_the_broker(tmp_path):
     found = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
     assert found["violations"] == []
     assert "SUBSCRIBE" not in {p["type"] for p in found["packets"]}
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["client", "broker"])
+@pytest.mark.parametrize("unit", [b"\xe0\0", b"\0\xe0", b"\xc0\0", b"\xd0\0", b"\x40\2\0\1"])
+def test_a_payload_that_repeats_itself_in_segments_of_any_size_accuses_nobody(
+        unit, side, tmp_path):  # fmt: skip
+    choice, raw = random.Random(unit), kit.publish("samples", unit * 15_000)
+    made, at = kit.Talk(("10.0.0.2", 40_000), ("10.0.0.1", 1883)), 0
+    while at < len(raw):
+        piece = choice.randrange(1, 200)
+        made.segment(side, raw[at : at + piece])
+        at += piece
+    del made.frames[0]
+    for ident in range(1, 31):
+        made.client(kit.publish("real/1", b"one", 1, ident)).broker(kit.ack(4, ident))
+        made.broker(kit.publish("real/2", b"two", 1, ident)).client(kit.ack(4, ident))
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
+    assert found["violations"] == []
+    (row,) = found["connections"]
+    assert row["broker"] == "10.0.0.1:1883", "the port that is named"
+    assert len([p for p in found["packets"] if p["topic"] in ("real/1", "real/2")]) > 50
+
+
+def _grey(_choice):
+    return b"\x80" * 3000
+
+
+def _samples(choice):
+    """Of 16 bits, between 128 and 254."""
+    return b"".join(b"\0" + bytes([choice.randrange(128, 256, 2)]) for _ in range(3000))
+
+
+PAYLOADS = {"grey": _grey, "text": lambda _: b"\x81" * 3000, "binary": lambda _: b"\x82" * 3000,
+            "equal samples": lambda _: b"\0\xc8" * 3000, "samples": _samples}  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", [97, 100, 1436, 1448])
+@pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
+def test_a_payload_of_headers_of_masked_frames_is_no_websocket(payload, piece, tmp_path):
+    """A grey picture for instance: opcode 0, length 0, four bytes of mask."""
+    raw = kit.publish("picture", payload(random.Random(piece)) * 12)
+    made = kit.Talk(("10.0.0.2", 40_000), ("10.0.0.1", 1883))
+    for at in range(0, len(raw), piece):
+        made.client(raw[at : at + piece])
+    del made.frames[0]
+    for ident in range(1, 31):
+        made.client(kit.publish("real/1", b"one", 1, ident)).broker(kit.ack(4, ident))
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
+    assert found["violations"] == []
+    assert "WebSocket" not in {p["problem"] for p in found["problems"]}
+    assert len([p for p in found["packets"] if p["topic"] == "real/1"]) > 25
+
+
+def test_a_connect_in_a_payload_names_no_connection(tmp_path):
+    raw = kit.publish("recording", b"x" * 1500 + FILL + kit.connect("another") + FILL)
+    made = kit.Talk(("10.0.0.2", 40_000), ("10.0.0.1", 1883))
+    _pieces(made, 0, raw)
+    del made.frames[0]
+    for k in range(12):
+        made.client(kit.publish("real", b"%d" % k))
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
+    assert "CONNECT" in {p["type"] for p in found["packets"]}, "else nothing was found"
+    (row,) = found["connections"]
+    assert row["client_id"] is None and row["protocol"] is None
+
+
+@pytest.mark.parametrize("data", [b"", kit.connack()], ids=["", "CONNACK in its SYN"])
+def test_a_connect_in_a_syn_that_the_capture_lacks_is_not_missed(data, tmp_path):
+    """TCP Fast Open (RFC 7413)."""
+    made = kit.Talk()
+    made.segment(0, kit.connect(), flags=kit.SYN)
+    made.segment(1, data, flags=kit.SYN | kit.ACK)
+    made.segment(0, flags=kit.ACK)
+    if not data:
+        made.broker(kit.connack())
+    for ident in range(1, 5):
+        made.client(kit.publish("real", b"one", 1, ident)).broker(kit.ack(4, ident))
+    made.close()
+    for gone in (0, 1):
+        found = kit.read([kit.pcap(tmp_path / f"{gone}.pcap", made.wrapped()[gone:])],
+                         tmp_path / str(gone))  # fmt: skip
+        assert found["violations"] == []
+        assert len([p for p in found["packets"] if p["topic"] == "real"]) == 4

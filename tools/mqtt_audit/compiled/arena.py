@@ -85,7 +85,7 @@ def talk_room(st):
             or n[N_TEXT] + TOPIC_MAX > len(st.text) or n[N_BODIES] + BODY_MAX > len(st.bodies)
             or n[N_DONE_TEXT] + 2 * TOPIC_MAX > len(st.done_text)):  # fmt: skip
         n[N_WANT] = WANT_DRAIN
-    elif n[N_FLOWS] + 3 > len(st.flows):
+    elif n[N_FLOWS] + 4 > len(st.flows):
         n[N_WANT] = WANT_FLOWS
     else:
         return arena_room(st)

@@ -148,7 +148,7 @@ STREAM = _rows(
     "known:u1 isn_known:u1 acked_known:u1 sync:u1 ever:u1 fin:u1 stage:u1 nlen:u1 "
     "first:u1 damaged:u1 seen:u1 unsure:u1 rem:i8 got:i8 need:i8 buf:i8 buf_len:i8 buf_cap:i8 "
     "open:i8 receive_max:i8 packet_max:i8 alias_max:i8 max_qos:u1 no_retain:u1 blind:u1 "
-    "hash:i8 start:i8 skipped:i8 lost:i8 gaps:i8 again:i8 strange:i8 origin:i8 "
+    "hash:i8 start:i8 skipped:i8 lost:i8 gaps:i8 strange:i8 origin:i8 "
     "segments:i8 bytes:i8 resent:i8 disordered:i8 packets:i8 payload:i8 "
     "publish0:i8 publish1:i8 publish2:i8 dups:i8 "
     "second:i8 second_frame:i8 in_second:i8 peak:i8 peak_frame:i8 "
@@ -162,11 +162,12 @@ STREAM = _rows(
     "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 fin_ack:u4 "
     "newest:i8 newest_at:i8 ident:u2 steps:u1 data:i8 data_again:i8 rest:i8 rest_again:i8 "
     "maybe:i8 twice:i8 twice_frame:i8 perhaps:i8 anew:i8 anew_frame:i8 lag_frame:i8 "
-    "over_frame:i8 filled:i8 own:u1 hole_at:i8 webs:u1 web_rest:i8 "
+    "over_frame:i8 filled:i8 own:u1 hole_at:i8 webs:u1 web_rest:i8 web_key:i8 "
+    "web_last:u1 web_signs:u1 "
     "proxy:i4 proxy_first:u1 proxy_size:i8"
 )
-#: again: so many of its messages were sent twice, and may be answered twice. strange: so many were
-#: answered by PUBREC before the capture has them. origin: where it began, if its SYN is missing.
+#: strange: so many of its messages were answered by PUBREC before the capture has them. origin:
+#: where it began, if its SYN is missing.
 #: open: messages of QoS 1 and 2 that are not acknowledged. receive_max, packet_max, alias_max,
 #: max_qos (1 more), no_retain: what the other side of an MQTT 5 connection lets it send; 0
 #: (alias_max: -1) is not known or no limit.
@@ -180,7 +181,9 @@ STREAM = _rows(
 #: first byte of the frame, bytes of its length and mask, bytes of its header that came, of its
 #: payload left and taken, the mask; web_text: the message is none of binary frames.
 #: webs, web_rest (mqtt/webframes.py): how many headers of a client's frames stood where they must,
-#: although the capture lacks the upgrade, and how many bytes there are up to the next one.
+#: although the capture lacks the upgrade, and how many bytes there are up to the next one;
+#: web_key, web_last, web_signs: the mask of the latest one, the first byte of the latest one with
+#: data, and what they have shown.
 #: proxy, proxy_first, proxy_size (mqtt/proxy.py): of a header of the PROXY protocol in several
 #: segments how many bytes came, the first one, and the latest one or the length that it says.
 #: asked: its first packet here is CONNECT. left: its latest one is DISCONNECT.
@@ -259,6 +262,7 @@ PENDING, UNSEEN = 1, 2  #: PACKET.now: bytes are waited for; none has come so fa
 METHOD_UNKNOWN, METHOD_NONE, METHOD_NAMED = 0, 1, 2
 REQUEST = 2
 ALIAS = 4  #: and more: a topic that has an alias (its number in `id`) of sender 0 or 1
+REPEATED = 6  #: and more: so many answers more (`sent`) may come to an `id` of sender 0 or 1
 
 #: kind: the type of the packet; NO_PACKET: what is missed is one that never came.
 VIOLATION = _rows("time:i8 conn:i8 frame:i8 value:i8 code:i4 kind:u1 from_server:u1 level:u1")

@@ -27,6 +27,7 @@ from ..compiled.layout import (
     PUBLISH,
     PUBREC,
     PUBREL,
+    REPEATED,
     REQUEST,
     UNORDERED,
     VAGUE,
@@ -148,12 +149,32 @@ def _answered(st, f, kind, conn, sender, ident, time, frame):
 
 
 @kernel
+def _owe(st, conn, sender, ident, time, frame):
+    """What was sent twice may be answered twice, even when its identifier is another message's."""
+    at = find(st, conn, REPEATED + sender, ident)
+    k = st.slots[at] if at >= 0 else _begin(st, at, conn, REPEATED + sender, ident, time, frame, 0)
+    st.flows[k]["sent"] += 1
+
+
+@kernel
+def _owed(st, conn, sender, ident):
+    """Whether one more answer to this identifier may come; it has."""
+    at = find(st, conn, REPEATED + sender, ident)
+    if at < 0:
+        return False
+    f = st.flows[st.slots[at]]
+    f["sent"] -= 1
+    if f["sent"] == 0:
+        _free(st, at)
+    return True
+
+
+@kernel
 def _again(st, f, conn, sender, ident, dup, time, frame, missing):
     """The same PUBLISH came once more, and may be answered once more."""
     f["sent"] += 1
-    s = st.streams[2 * conn + sender]
-    s["again"] += 1
-    s["turns"] = UNORDERED
+    st.streams[2 * conn + sender]["turns"] = UNORDERED
+    _owe(st, conn, sender, ident, time, frame)
     f["last"] = time
     if dup:
         f["dup"] += 1
@@ -214,7 +235,7 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
         else:
             if not hidden:
                 violation(st, 30 if sender else 29, conn, sender, PUBLISH, time, frame, ident)
-                st.streams[2 * conn + sender]["again"] += 1  # the other side answers both
+                _owe(st, conn, sender, ident, time, frame)  # the other side answers both
             finish(st, at, F_REUSED)
             st.streams[2 * conn + sender]["turns"] = UNORDERED
             at = find(st, conn, sender, ident)
@@ -231,7 +252,7 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
         _wait(s, f)
     if 0 < s["receive_max"] < s["open"] and not missing:
         violation(st, 65 if sender else 64, conn, sender, PUBLISH, time, frame, s["receive_max"])
-    f["early"] = s["publish1"] + s["publish2"] <= EARLY
+    f["early"] = dup or s["publish1"] + s["publish2"] <= EARLY
     place = take(st, topic_len)
     if place >= 0:
         copy(d, topic, topic_len, st.arena, place)
@@ -275,9 +296,8 @@ def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
         if kind != PUBREC:
             f = st.flows[_begin(st, at, conn, 1 - from_server, ident, time, frame, missing)]
             f["done"], f["state"] = time, ACKED_EARLY
-    elif st.streams[2 * conn + 1 - from_server]["again"]:  # of what was sent twice
-        st.streams[2 * conn + 1 - from_server]["again"] -= 1
-    elif st.conns[conn]["begun"] and not _continued(st, conn, 1 - from_server):
+    elif (not _owed(st, conn, 1 - from_server, ident) and st.conns[conn]["begun"]
+            and not _continued(st, conn, 1 - from_server)):  # fmt: skip
         code = 57 if kind == PUBCOMP else 31
         violation(st, code, conn, from_server, kind, time, frame, ident)
 
@@ -288,8 +308,8 @@ def _received(st, f, conn, from_server, ident, time, frame, missing):
     it only after a second PUBLISH."""
     s = st.streams[2 * conn + 1 - from_server]
     if f["rec"]:
-        once = f["sent"] == 1 and not (missing or s["again"])
-        if once and st.conns[conn]["level"] == 5:
+        more = _owed(st, conn, 1 - from_server, ident)
+        if not (more or missing) and f["sent"] == 1 and st.conns[conn]["level"] == 5:
             violation(st, 136, conn, from_server, PUBREC, time, frame, ident)
         s["turns"] = UNORDERED
         return
@@ -305,11 +325,14 @@ def _released(st, f, conn, sender, ident, time, frame, missing):
     """A PUBREL. A second PUBREC asks for a second one; of what was sent twice nobody knows what is
     answered."""
     s = st.streams[2 * conn + sender]
+    if f["qos"] == 1 and not missing and _owed(st, conn, sender, ident):
+        return  # of another message that had this identifier
     if not f["rec"] and f["state"] == WHOLE and not missing and not s["strange"]:
         violation(st, 54, conn, sender, PUBREL, time, frame, ident)
     if f["rel"] and not missing and s["turns"] != UNORDERED and st.conns[conn]["level"] == 5:
         violation(st, 128, conn, sender, PUBREL, time, frame, ident)
-    s["again"] += f["rel"] > 0
+    if f["rel"]:
+        _owe(st, conn, sender, ident, time, frame)
     if not (f["rel"] or missing or sender):
         _answered(st, f, PUBREL, conn, sender, ident, time, frame)
     f["rel"] = f["rel"] if f["rel"] else time
@@ -325,6 +348,18 @@ def _vague(c, f, row):
     asked = f["own"] < row["lapses"] or row["now"] == PENDING
     both = f["lapses"] < row["own"] and asked
     return (VAGUE if late else 0) | (ANOTHER if both and f["state"] == WHOLE else 0)
+
+
+@kernel
+def _mistaken(st, kind, conn, from_server, ident, time, frame, missing):
+    """An answer to a message of the other QoS."""
+    if missing:  # it may be to another message
+        return
+    if not _owed(st, conn, 1 - from_server, ident):
+        violation(st, 34 if kind == PUBACK else 33, conn, from_server, kind, time, frame, ident)
+    elif kind == PUBREC:  # PUBREL and PUBCOMP come once more, too
+        _owe(st, conn, 1 - from_server, ident, time, frame)
+        _owe(st, conn, 1 - from_server, ident, time, frame)
 
 
 @inlined
@@ -347,9 +382,7 @@ def answer(st, kind, conn, from_server, row, missing):
     f = st.flows[st.slots[at]]
     missing = missing or f["unsure"]
     if (f["qos"] == 2) == (kind == PUBACK) and f["qos"] and kind != PUBREL:
-        if not missing:  # else it may answer another message
-            violation(st, 34 if kind == PUBACK else 33, conn, from_server, kind, time, frame,
-                      ident)  # fmt: skip
+        _mistaken(st, kind, conn, from_server, ident, time, frame, missing)
     elif kind == PUBREC:
         _received(st, f, conn, from_server, ident, time, frame, missing)
     elif kind == PUBREL:
@@ -359,6 +392,8 @@ def answer(st, kind, conn, from_server, row, missing):
             _answered(st, f, PUBACK if kind == PUBACK else PUBREC, conn, sender, ident, time,
                       frame)  # fmt: skip
         if kind == PUBCOMP and f["state"] == WHOLE and not f["rel"] and not missing:
+            if _owed(st, conn, sender, ident):
+                return
             violation(st, 57, conn, from_server, kind, time, frame, ident)
         f["done"] = time
         f["vague"] |= _vague(st.conns[conn], f, row)

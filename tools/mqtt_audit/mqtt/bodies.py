@@ -347,14 +347,15 @@ def subscribe(reader, out, level, with_qos=True):
     if with_qos:
         out.values["qos_list"] = wanted
     while reader.more():
-        raw = reader.string(field=TOPIC_FILTER)
-        _filter_rules(raw, out)
+        raw = asked = reader.string(field=TOPIC_FILTER)
         filters.append(text(raw))
         if with_qos:
             byte = reader.byte()
             wanted.append(_options(byte, level, out))
         if level == 5:
-            shared_rules(raw, with_qos and byte & 4, out)
+            asked = shared_rules(raw, with_qos and byte & 4, out)
+        if asked is not None:
+            _filter_rules(asked, out)
     if not filters:
         out.broken.append((39 if with_qos else 41, 0))
 

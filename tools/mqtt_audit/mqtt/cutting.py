@@ -55,6 +55,7 @@ from .framing import (
     chain,
     length_at,
     packet_at,
+    repeats,
     shaped_as_connect,
 )  # fmt: skip
 
@@ -431,7 +432,7 @@ def _masked(st, d, p, end, s, conn, sender, time, frame):
     there; tells it once."""
     if sender or s["ever"]:
         return False
-    told = s["webs"] == webframes.CERTAIN
+    told = webframes.certain(s)
     if not webframes.masked(s, d, p, end):
         return False
     s["skipped"] += end - p
@@ -513,11 +514,13 @@ def _trust(s, other):
 @kernel
 def feed(st, d, off, n, s, conn, sender, time, frame, kept):
     """The next n bytes of a stream, of one segment; returns how many were taken (fewer if a table
-    is full). What was found by its look is believed when TRUSTED segments in a row are packets."""
+    is full). What was found by its look is believed when TRUSTED segments in a row are packets,
+    and do not repeat the same four bytes."""
     fresh = s["sync"] == IN_STEP and s["stage"] == FRESH
     done = _pieces(st, d, off, n, s, conn, sender, time, frame, kept)
     if s["searched"]:
         whole = fresh and done == n and s["sync"] == IN_STEP and s["stage"] == FRESH
+        whole = whole and not (n > 4 and repeats(d, off, off + 4, off + n))
         s["aligned"] = s["aligned"] + 1 if whole else 0
         if s["aligned"] >= TRUSTED:
             _trust(s, st.streams[2 * conn + 1 - sender])

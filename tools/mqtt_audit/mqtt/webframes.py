@@ -14,6 +14,7 @@ SIZE_16, SIZE_64 = 126, 127  #: lengths that stand for one of two or of eight by
 RESERVED = 0x70  #: bits of the first byte that only extensions set
 LONGEST = 1 << 29  #: bytes of a frame that is believed: a packet has at most half of it
 CERTAIN = 5  #: headers of masked frames that stand where they must: one is no chance in 57
+BEGINS, MASKED = 1, 2  #: what these have to show (certain)
 PACKETS, SIGNS_IN = 1, 2  #: what framed() finds: packets, a CONNECT among them
 
 
@@ -91,28 +92,57 @@ def _header(d, p, end):
 
 
 @kernel
+def _follows(last, byte):
+    """Whether a frame with this first byte may come behind one with data that has `last`, 0: none:
+    a message goes on until a frame is its end (RFC 6455, 5.4)."""
+    goes_on = 0 < last < 128
+    return byte & 15 >= 8 or not last or (byte & 15 == 0) == goes_on
+
+
+@kernel
+def _note(s, d, p, head, size):
+    """A header of so many bytes of a client's frame is at p."""
+    key = 0
+    for k in range(p + head - 4, p + head):
+        key = key << 8 | wide(d[k])
+    if d[p] & 15 == 2:
+        s["web_signs"] |= BEGINS
+    if not key or s["webs"] and key != s["web_key"]:
+        s["web_signs"] |= MASKED
+    if d[p] & 15 < 8:
+        s["web_last"] = d[p]
+    s["web_key"], s["webs"], s["web_rest"] = key, min(s["webs"] + 1, CERTAIN), head + size
+
+
+@kernel
+def certain(s):
+    """Whether a client's stream has shown to be a WebSocket's."""
+    return s["webs"] == CERTAIN and s["web_signs"] == BEGINS | MASKED
+
+
+@kernel
 def _walked(s, d, p, end):
     """Go on to the next bytes of a client's stream; False: no frame begins where one should."""
     while True:
         n = min(end - p, s["web_rest"])
         p += n
         s["web_rest"] -= n
-        if p == end or s["webs"] == CERTAIN:
+        if p == end or certain(s):
             return True
         head, size = _header(d, p, end)
-        if head == 0:
+        if head == 0 or not _follows(s["web_last"], d[p]):
             return False
-        s["webs"] += 1
-        s["web_rest"] = head + size
+        _note(s, d, p, head, size)
 
 
 @kernel
 def masked(s, d, p, end):
     """Whether a client's stream, of which these are the next bytes, from p to `end`, has shown to
-    be a WebSocket's: CERTAIN headers of frames stood where they must. The first of them is looked
-    for where segments begin."""
+    be a WebSocket's: CERTAIN headers of frames stood where they must, of which one begins a binary
+    message, and masks are random, or 0, as those of a payload that repeats itself are not. The
+    first header is looked for where segments begin."""
     for _ in range(2):
         if _walked(s, d, p, end):
             break
-        s["webs"] = s["web_rest"] = 0
-    return s["webs"] == CERTAIN
+        s["webs"] = s["web_rest"] = s["web_signs"] = s["web_last"] = 0
+    return certain(s)

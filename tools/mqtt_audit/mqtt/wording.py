@@ -28,14 +28,18 @@ def together_rules(seen, out):
 
 
 def shared_rules(raw, no_local, out):
-    """A topic filter, and whether No Local is set in its options."""
+    """What a filter of SUBSCRIBE asks for, without the name of the share; None if that is wrong.
+    no_local: whether No Local is set in its options."""
     head, slash, rest = raw.partition(b"/")
     if head != b"$share" or not slash:
-        return
+        return raw
+    if no_local:
+        out.broken.append((102, 0))
     name, slash, behind = rest.partition(b"/")
     if not name:
         out.broken.append((110, 0))
     elif b"+" in name or b"#" in name or not slash or not behind:
         out.broken.append((111, 0))
-    if no_local:
-        out.broken.append((102, 0))
+    else:
+        return behind
+    return None

@@ -160,16 +160,22 @@ class Rows:
         self._found.append((row["time"], row["conn"], row["frame"], value, code, row["kind"],
                             row["from_server"], level))  # fmt: skip
 
+    def _named(self, conn, out, found, opened):
+        """A CONNECT. One that was found by its look, and opened nothing, is of a payload."""
+        if found and not opened:
+            return
+        self._unknown[conn] = None if found else out.unknown
+        if "client_id" in out.values and self._clients[conn] is None:
+            self._clients[conn] = out.values["client_id"]
+            self._protocols[conn] = out.values["protocol"]
+
     def _note(self, conn, kind, ident, out, row):
         """What a packet says about its connection or the one that it answers."""
         c = self.arrays.conns[conn]
         if row["late"] == LATE_FAR:
             self._overdue.add((conn, kind))
         if kind == CONNECT:
-            self._unknown[conn] = None if row["found"] & FOUND else out.unknown
-            if "client_id" in out.values and self._clients[conn] is None:
-                self._clients[conn] = out.values["client_id"]
-                self._protocols[conn] = out.values["protocol"]
+            self._named(conn, out, row["found"] & FOUND, c["connects"])
         elif kind == CONNACK and self._unknown.get(conn) is not None:
             if out.values.get("return_code") == 0:
                 self._violate(52, row, self._unknown[conn])

@@ -1,0 +1,81 @@
+"""What is sent twice on a connection may be answered twice, and no more than that: by identifier,
+and also when the identifier is another message's by then (MQTT 3.1.1, 4.3.2 and 4.3.3: it is free
+as soon as the last answer came).
+
+Knows: audit_kit, the tables. Must not know: how exchanges are put together.
+"""
+
+import audit_kit as kit
+import pytest
+from devices import Device, rows
+
+A1, A1_DUP, B1 = (kit.publish("t", text, 1, 1, dup=dup)
+                  for text, dup in ((b"A", False), (b"A", True), (b"B", False)))  # fmt: skip
+A2, A2_DUP, B2 = (kit.publish("t", text, 2, 1, dup=dup)
+                  for text, dup in ((b"A", False), (b"A", True), (b"B", False)))  # fmt: skip
+PUBACK, PUBREC, PUBREL, PUBCOMP = (kit.ack(kind, 1) for kind in (4, 5, 6, 7))
+REST = [(1, PUBREC), (0, PUBREL), (1, PUBCOMP)]  #: of QoS 2
+
+#: What is said: (0 the sender of the messages, 1 their receiver; packet).
+RIGHT = {
+    "PUBACK, then QoS 2": [(0, A1), (0, A1_DUP), (1, PUBACK), (0, B2), (1, PUBACK), *REST],
+    "PUBCOMP": [(0, A2), (1, PUBREC), (0, PUBREL), (0, PUBREL), (1, PUBCOMP), (0, B2),
+                (1, PUBCOMP), *REST],
+    "PUBREC, then QoS 1": [(0, A2), (0, A2_DUP), *REST, (0, B1), (1, PUBREC), (0, PUBREL),
+                           (1, PUBACK), (1, PUBCOMP)],
+    "PUBACK, then QoS 1": [(0, A1), (0, A1_DUP), (1, PUBACK), (0, B1), (1, PUBACK), (1, PUBACK)],
+    "twice twice": [(0, A1), (0, A1_DUP), (1, PUBACK), (1, PUBACK)],
+}  # fmt: skip
+WRONG = {
+    "PUBACK": [(0, A1), (0, A1_DUP), (1, kit.ack(4, 99)), (1, PUBACK), (1, PUBACK)],
+    "PUBREC": [(0, A1), (0, A1_DUP), (1, kit.ack(5, 99)), (1, PUBACK)],
+    "PUBCOMP": [(0, A1), (0, A1_DUP), (1, kit.ack(7, 99)), (1, PUBACK)],
+}
+
+
+def _found(sender, packets, tmp_path):
+    made = kit.Talk().open().client(kit.connect()).broker(kit.connack())
+    for side, packet in packets:
+        made.segment(side ^ sender, packet)
+    path = kit.pcap(tmp_path / "t.pcap", made.close().wrapped())
+    return [v for v in kit.read([path], tmp_path)["violations"]
+            if "DUP" not in v["what"] and "4.4.0-1" not in v["statement"]]  # fmt: skip
+
+
+@pytest.mark.parametrize("sender", [0, 1], ids=["client", "broker"])
+@pytest.mark.parametrize("packets", RIGHT.values(), ids=RIGHT)
+def test_the_second_answer_is_right_whoever_has_the_identifier(packets, sender, tmp_path):
+    assert _found(sender, packets, tmp_path) == []
+
+
+@pytest.mark.parametrize("sender", [0, 1], ids=["client", "broker"])
+@pytest.mark.parametrize("packets", WRONG.values(), ids=WRONG)
+def test_an_answer_to_another_identifier_is_wrong(packets, sender, tmp_path):
+    (one,) = _found(sender, packets, tmp_path)
+    assert "99" in one["what"]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_hundred_messages_go_on_over_the_next_connection(qos, tmp_path):
+    """With DUP, as they have to; their rows are one for each."""
+    from mqtt_audit import run
+
+    idents = range(1, 101)
+    device = Device("dev", kit.START)
+    talk = device.open(0)
+    for ident in idents:
+        talk.client(kit.publish("t", b"%d" % ident, qos, ident))
+    device.over(talk)
+    talk = device.open()
+    for ident in idents:
+        talk.client(kit.publish("t", b"%d" % ident, qos, ident, dup=True))
+    for kinds in ((4,),) if qos == 1 else ((5,), (6,), (7,)):
+        for ident in idents:
+            talk.segment(kinds[0] != 6, kit.ack(kinds[0], ident))
+    device.over(talk)
+    paths = [kit.pcap(tmp_path / f"{k}.pcap", t.wrapped()) for k, t in enumerate(device.talks)]
+    run.build(None, paths, tmp_path / "out")
+
+    flows = rows(tmp_path / "out", "flows")
+    assert {(f["outcome"], f["sent"], f["connections"]) for f in flows} == {("acknowledged", 2, 2)}
+    assert len(flows) == 100
