@@ -318,6 +318,19 @@ def test_the_spool_keeps_what_is_not_shipped_and_no_more(broker, server, place, 
         device.close()
     (log,) = shipped.spools(place)
     assert covered(log) >= 600
+    done = run("ingest", "--spool", spool, "--tables", tmp_path / "tables", "--once", *QUICK)
+    assert done.returncode != 0 and "The object store has all: --spool" in done.stderr
+
+
+def test_a_full_spool_does_not_wait_for_the_interval_and_neither_does_the_end(writer, place):
+    made = Shipper(writer, place, 3600)
+    made.start()
+    for way in (lambda: None, made.hurry, made.stop):
+        grow(writer, 0, 3)
+        made.durable(writer.position)
+        way()
+        wait_until(lambda: made.shipped == writer.position, 30, "what is shipped")
+    assert not made._thread.is_alive()
 
 
 @pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)

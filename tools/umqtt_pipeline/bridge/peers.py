@@ -15,7 +15,6 @@ from ..spool.files import tell_once
 from ..spool.objects import is_place
 from ..spool.reader import SpoolError
 from .far_peers import FarPeers
-from .shipping import NAME as SHIP
 
 log = logging.getLogger("umqtt.peers")
 
@@ -75,7 +74,7 @@ class Peers:
 
     def _end(self, folder):
         """How far a peer's spool counts: what ships, or should, counts when it has arrived."""
-        shipped, end = consumers.positions(folder).get(SHIP), spooling.durable(folder)
+        shipped, end = consumers.positions(folder).get(consumers.SHIP), spooling.durable(folder)
         if shipped is None and self._ships:
             tell_once(f"peer {folder} does not ship, and this bridge does: its marks do not cover "
                       "what that one receives. Start it with --ship, too")  # fmt: skip

@@ -25,7 +25,6 @@ from .mark_keys import MarkKeys
 from .marks import Marks
 from .peers import Peers
 from .session_file import SessionFile
-from .shipping import NAME as SHIP
 from .shipping import Shipper
 from .telling import Telling
 from .upkeep import Upkeep
@@ -113,10 +112,11 @@ class Bridge:
     def _open_accounts(self):
         self.shipper = None
         if self.settings.ship is None:
-            if SHIP in consumers.positions(self.spool.folder):
+            folder, name = self.spool.folder, consumers.SHIP
+            if name in consumers.positions(folder):
                 log.warning("an earlier bridge shipped this spool: without --ship nothing is "
                             "deleted that is not shipped. To give that up, remove %s",
-                            self.spool.folder / "consumers" / f"{SHIP}.json")  # fmt: skip
+                            folder / "consumers" / f"{name}.json")  # fmt: skip
             return accounts.Accounts(self.spool, self.marks, self.spool.position)
         self.shipper = Shipper(self.spool, self.settings.ship, self.settings.ship_interval)
         self.shipper.start()
@@ -301,6 +301,8 @@ class Bridge:
         self._full = True
         self._pending = found
         self._retry_at = time.monotonic() + FULL_RETRY_S
+        if self.shipper:
+            self.shipper.hurry()
         limit = self.settings.max_spool_bytes
         if limit is None or self.spool.bytes < limit:
             self.upkeep.make_room()
@@ -471,6 +473,10 @@ class Bridge:
             self._account()
             self.upkeep.snapshot(self.marks, self._accounts.position)
         self._metrics()
+        if self.shipper and self.shipper.shipped < self.spool.position:
+            log.warning("the object store has %s up to position %d of %d: the next start ships "
+                        "the rest, so keep the folder", self.spool.folder, self.shipper.shipped,
+                        self.spool.position)  # fmt: skip
         n = self.counts["received"]
         later = "; the broker holds what comes meanwhile, up to its limit"
         log.info("ended: %d message%s received, all in the spool%s", n, "" if n == 1 else "s",

@@ -20,7 +20,6 @@ from ..spool.segment import SegmentReader
 
 log = logging.getLogger("umqtt.ship")
 
-NAME = "ship"  #: as which the bridge keeps segments that are not shipped yet
 OBJECT_BYTES = 8 << 20  #: of one object, or one block if that is longer
 RETRY_S = (0.5, 30.0)  #: between two tries when the store is away, at first and at most
 COPY = ("an older copy of this spool was put back, or copied to another machine. Begin a new "
@@ -44,9 +43,9 @@ class Shipper:
         self._durable = spool.position
         self._kept = 0  # position that is registered
         self._unanswered = False  # whether the last put may have come without an answer
-        self._news, self._stopping = threading.Event(), False
-        if NAME not in consumers.positions(self.folder):
-            consumers.register(self.folder, NAME, begin(self.folder))
+        self._news, self._hurry, self._stopping = (threading.Event() for _ in range(3))
+        if consumers.SHIP not in consumers.positions(self.folder):
+            consumers.register(self.folder, consumers.SHIP, begin(self.folder))
         self._thread = threading.Thread(target=self._run, name="ship", daemon=True)
 
     def start(self):
@@ -64,13 +63,18 @@ class Shipper:
         if self.fault is not None:
             raise self.fault
         if self.shipped > self._kept:
-            consumers.register(self.folder, NAME, self.shipped)
+            consumers.register(self.folder, consumers.SHIP, self.shipped)
             self._kept = self.shipped
+
+    def hurry(self):
+        """Ship what there is without waiting for more: the spool is full."""
+        self._hurry.set()
 
     def stop(self, patience=10.0):
         """Ship what is left, for so many seconds at most: the next start ships the rest."""
-        self._stopping = True
+        self._stopping.set()
         self._news.set()
+        self._hurry.set()
         self._thread.join(patience)
         with suppress(SpoolError, OSError):
             self.keep()
@@ -90,13 +94,13 @@ class Shipper:
                     return
                 wait = RETRY_S[0]
             except objects.Unreachable as error:
-                if self._stopping:
+                if self._stopping.is_set():
                     return
                 if self.error is None:
                     log.warning("%s: %s; marks wait, and it is tried again", self.place,
                                 error.strerror)  # fmt: skip
                 self.error = error.strerror
-                time.sleep(wait)
+                self._stopping.wait(wait)
                 wait = min(2 * wait, RETRY_S[1])
             except (SpoolError, OSError) as error:
                 self.fault = error if isinstance(error, SpoolError) else SpoolError(str(error))
@@ -106,7 +110,7 @@ class Shipper:
         while True:
             self._news.wait(1.0)
             self._news.clear()
-            last = self._stopping  # all that came before is in _durable
+            last = self._stopping.is_set()  # all that came before is in _durable
             begun = time.monotonic()
             while self._ship():
                 if self.error is not None:
@@ -114,8 +118,9 @@ class Shipper:
                     self.error = None
             if last:
                 return False
-            if not self._stopping:
-                time.sleep(max(0.0, self.interval - (time.monotonic() - begun)))
+            if not self._stopping.is_set():
+                self._hurry.wait(max(0.0, self.interval - (time.monotonic() - begun)))
+                self._hurry.clear()
 
     def _find_end(self):
         """Find out how far the store has this spool; a new one gets its beginning."""

@@ -10,7 +10,7 @@ import logging
 import shutil
 
 from ..spool import consumers, logs, offsets
-from ..spool.files import SpoolError
+from ..spool.files import SpoolError, refuse
 from . import ledger
 from .ledger import place
 
@@ -42,10 +42,19 @@ def reach(ingest, consumer, folders, skip_damaged):
                         "begins now: it is made anew", folder, begin)  # fmt: skip
             again = True
         elif begin and key not in resumes and key not in ingest.ledger.last["places"]:
-            log.warning("%s begins at position %d: what was before it is deleted, because all "
-                        "readers that the spool had were done with it", folder, begin)  # fmt: skip
+            _deleted(folder, begin, skip_damaged)
     if again:
         shutil.rmtree(ingest.checkpoint, ignore_errors=True)
+
+
+def _deleted(folder, begin, skip_damaged):
+    """The beginning of a spool is gone before an ingest has read it."""
+    said = f"{folder} begins at position {begin}: what was before it is deleted, because "
+    if consumers.SHIP in consumers.positions(folder):
+        refuse(f"{said}its bridge ships it. The object store has all: --spool with the place that "
+               "the bridge has as --ship", skip_damaged)  # fmt: skip
+    else:
+        log.warning("%sall readers that the spool had were done with it", said)
 
 
 def apart(root, folders):

@@ -40,6 +40,7 @@ log = logging.getLogger("umqtt.consumers")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 #: Under such a name, see bridge_name(), another bridge of a shared subscription reads for its
 #: marks. It keeps nothing of what it reads.
+SHIP = "ship"  #: as which a bridge keeps segments that are not shipped yet
 BRIDGE = re.compile(r"bridge-[0-9a-f]{16}")
 
 
