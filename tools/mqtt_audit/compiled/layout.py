@@ -162,7 +162,7 @@ STREAM = _rows(
     "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 fin_ack:u4 "
     "newest:i8 newest_at:i8 ident:u2 steps:u1 data:i8 data_again:i8 rest:i8 rest_again:i8 "
     "maybe:i8 twice:i8 twice_frame:i8 perhaps:i8 anew:i8 anew_frame:i8 lag_frame:i8 "
-    "over_frame:i8 filled:i8 own:u1 hole_at:i8 webs:u1 web_rest:i8 web_key:i8 "
+    "over_frame:i8 filled:i8 own:u1 hole_at:i8 webs:u1 web_rest:i8 "
     "web_last:u1 web_signs:u1 "
     "proxy:i4 proxy_first:u1 proxy_size:i8"
 )
@@ -182,8 +182,7 @@ STREAM = _rows(
 #: payload left and taken, the mask; web_text: the message is none of binary frames.
 #: webs, web_rest (mqtt/webframes.py): how many headers of a client's frames stood where they must,
 #: although the capture lacks the upgrade, and how many bytes there are up to the next one;
-#: web_key, web_last, web_signs: the mask of the latest one, the first byte of the latest one with
-#: data, and what they have shown.
+#: web_last, web_signs: the first byte of the latest one with data, and what they have shown.
 #: proxy, proxy_first, proxy_size (mqtt/proxy.py): of a header of the PROXY protocol in several
 #: segments how many bytes came, the first one, and the latest one or the length that it says.
 #: asked: its first packet here is CONNECT. left: its latest one is DISCONNECT.

@@ -6,7 +6,7 @@ Knows: RFC 6455, how packets begin. Must not know: streams, segments.
 
 from ..compiled.jit import kernel, wide
 from ..compiled.layout import CONNECT
-from .framing import packet_at
+from .framing import packet_at, repeats
 
 BINARY = 0x82  #: the first byte of a frame that is no fragment, with MQTT in it
 CONTROLS = (0x88, 0x89, 0x8A)  #: of frames of the WebSocket itself
@@ -14,7 +14,7 @@ SIZE_16, SIZE_64 = 126, 127  #: lengths that stand for one of two or of eight by
 RESERVED = 0x70  #: bits of the first byte that only extensions set
 LONGEST = 1 << 29  #: bytes of a frame that is believed: a packet has at most half of it
 CERTAIN = 5  #: headers of masked frames that stand where they must: one is no chance in 57
-BEGINS, MASKED = 1, 2  #: what these have to show (certain)
+BEGINS, VARIED = 1, 2  #: what these have to show (certain)
 PACKETS, SIGNS_IN = 1, 2  #: what framed() finds: packets, a CONNECT among them
 
 
@@ -102,22 +102,19 @@ def _follows(last, byte):
 @kernel
 def _note(s, d, p, head, size):
     """A header of so many bytes of a client's frame is at p."""
-    key = 0
-    for k in range(p + head - 4, p + head):
-        key = key << 8 | wide(d[k])
     if d[p] & 15 == 2:
         s["web_signs"] |= BEGINS
-    if not key or s["webs"] and key != s["web_key"]:
-        s["web_signs"] |= MASKED
+    if not repeats(d, p, p + 4, p + head):
+        s["web_signs"] |= VARIED
     if d[p] & 15 < 8:
         s["web_last"] = d[p]
-    s["web_key"], s["webs"], s["web_rest"] = key, min(s["webs"] + 1, CERTAIN), head + size
+    s["webs"], s["web_rest"] = min(s["webs"] + 1, CERTAIN), head + size
 
 
 @kernel
 def certain(s):
     """Whether a client's stream has shown to be a WebSocket's."""
-    return s["webs"] == CERTAIN and s["web_signs"] == BEGINS | MASKED
+    return s["webs"] == CERTAIN and s["web_signs"] == BEGINS | VARIED
 
 
 @kernel
@@ -139,8 +136,8 @@ def _walked(s, d, p, end):
 def masked(s, d, p, end):
     """Whether a client's stream, of which these are the next bytes, from p to `end`, has shown to
     be a WebSocket's: CERTAIN headers of frames stood where they must, of which one begins a binary
-    message, and masks are random, or 0, as those of a payload that repeats itself are not. The
-    first header is looked for where segments begin."""
+    message, and one does not repeat itself, as those in a payload of equal bytes do. The first
+    header is looked for where segments begin."""
     for _ in range(2):
         if _walked(s, d, p, end):
             break
