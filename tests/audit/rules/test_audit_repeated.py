@@ -24,6 +24,12 @@ RIGHT = {
     "PUBREC, then QoS 1": [(0, A2), (0, A2_DUP), *REST, (0, B1), (1, PUBREC), (0, PUBREL),
                            (1, PUBACK), (1, PUBCOMP)],
     "PUBACK, then QoS 1": [(0, A1), (0, A1_DUP), (1, PUBACK), (0, B1), (1, PUBACK), (1, PUBACK)],
+    "sent again before it was answered": [(0, A1), (1, PUBACK), (0, A1_DUP), (0, B1), (1, PUBACK),
+                                          (1, PUBACK)],
+    "so, then QoS 2": [(0, A1), (1, PUBACK), (0, A1_DUP), (0, B2), (1, PUBACK), *REST],
+    "PUBREL before it was answered": [(0, A2), *REST, (0, PUBREL), (0, B1), (1, PUBCOMP),
+                                      (1, PUBACK)],
+    "PUBREL so, then QoS 2": [(0, A2), *REST, (0, PUBREL), (0, B2), (1, PUBCOMP), *REST],
     "twice twice": [(0, A1), (0, A1_DUP), (1, PUBACK), (1, PUBACK)],
 }  # fmt: skip
 WRONG = {
@@ -33,8 +39,9 @@ WRONG = {
 }
 
 
-def _found(sender, packets, tmp_path):
-    made = kit.Talk().open().client(kit.connect()).broker(kit.connack())
+def _found(sender, packets, tmp_path, flags=2):
+    hello = kit.connect(flags=flags), kit.connack(present=not flags)
+    made = kit.Talk().open().client(hello[0]).broker(hello[1])
     for side, packet in packets:
         made.segment(side ^ sender, packet)
     path = kit.pcap(tmp_path / "t.pcap", made.close().wrapped())
@@ -53,6 +60,15 @@ def test_the_second_answer_is_right_whoever_has_the_identifier(packets, sender, 
 def test_an_answer_to_another_identifier_is_wrong(packets, sender, tmp_path):
     (one,) = _found(sender, packets, tmp_path)
     assert "99" in one["what"]
+
+
+@pytest.mark.parametrize("sender", [0, 1], ids=["client", "broker"])
+@pytest.mark.parametrize("packet", [A1, A2], ids=["QoS 1", "QoS 2"])
+def test_an_identifier_whose_pubrel_goes_on_is_not_free(packet, sender, tmp_path):
+    """Of the connection before. Who answers both is right."""
+    answers = [(1, PUBACK)] if packet == A1 else REST
+    (one,) = _found(sender, [(0, PUBREL), (0, packet), (1, PUBCOMP), *answers], tmp_path, flags=0)
+    assert one["sender"] == ("client", "broker")[sender] and "in flight" in one["what"]
 
 
 @pytest.mark.parametrize("qos", [1, 2])

@@ -248,11 +248,12 @@ PACKET = _rows(
 #: message of the server the place of its PUBLISH, of one of the client the place of its PUBREC,
 #: among those of its connection; 0: not known. tears: CONN's torn when it began. own: lapses of
 #: its own side then. vague: VAGUE if nobody knows when PUBLISH or its last answer passed;
-#: ANOTHER if its last answer may be another message's.
+#: ANOTHER if its last answer may be another message's. maybe: the packet that it begins with may
+#: repeat one that was answered when the repetition was on its way.
 FLOW = _rows(
     "first:i8 rec:i8 rel:i8 done:i8 last:i8 conn:i8 hash:i8 length:i8 topic:i8 topic_len:i8 "
     "frame:i8 id:i4 sent:i4 dup:i4 nodup:i4 used:u1 sender:u1 qos:u1 dup_first:u1 early:u1 "
-    "outcome:u1 state:u1 missing:u1 unsure:u1 vague:u1 lapses:i4 own:i4 tears:i4 turn:i8"
+    "outcome:u1 state:u1 missing:u1 unsure:u1 vague:u1 maybe:u1 lapses:i4 own:i4 tears:i4 turn:i8"
 )
 F_OPEN, F_DONE, F_REUSED, F_HEADLESS = range(4)
 VAGUE, ANOTHER = 1, 2

@@ -117,6 +117,7 @@ def _begin(st, at, conn, sender, ident, time, frame, missing):
     f["conn"], f["sender"], f["id"], f["used"] = conn, sender, ident, 1
     f["frame"], f["missing"], f["lapses"] = frame, missing, -1
     f["qos"] = f["dup_first"] = f["early"] = f["outcome"] = f["state"] = f["unsure"] = 0
+    f["maybe"] = 0
     f["vague"], f["turn"], f["tears"] = 0, 0, st.conns[conn]["torn"]
     return k
 
@@ -187,6 +188,16 @@ def _again(st, f, conn, sender, ident, dup, time, frame, missing):
         violation(st, 106, conn, sender, PUBLISH, time, frame, ident)
 
 
+@kernel
+def _replaced(st, f, conn, sender, ident, time, frame, missing):
+    """Another message takes the identifier of an open one, and both are answered."""
+    if f["state"] == ACKED_EARLY:  # it is answered
+        return
+    if not (missing or f["maybe"]):
+        violation(st, 30 if sender else 29, conn, sender, PUBLISH, time, frame, ident)
+    _owe(st, conn, sender, ident, time, frame)
+
+
 @inlined
 def _same(f, digest, length, qos):
     return f["hash"] == digest and f["length"] == length and f["qos"] == qos
@@ -227,6 +238,7 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
         if f["state"] == ACKED_EARLY and (late or time <= f["done"]):
             ended = True
         elif f["state"] != WHOLE:  # of another message, which the capture does not have
+            _replaced(st, f, conn, sender, ident, time, frame, missing or f["missing"])
             finish(st, at, F_HEADLESS)
             at = find(st, conn, sender, ident)
         elif (dup or not hidden) and _same(f, digest, length, qos):
@@ -234,8 +246,7 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
             return
         else:
             if not hidden:
-                violation(st, 30 if sender else 29, conn, sender, PUBLISH, time, frame, ident)
-                _owe(st, conn, sender, ident, time, frame)  # the other side answers both
+                _replaced(st, f, conn, sender, ident, time, frame, False)
             finish(st, at, F_REUSED)
             st.streams[2 * conn + sender]["turns"] = UNORDERED
             at = find(st, conn, sender, ident)
@@ -244,6 +255,7 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
     f = st.flows[k]
     f["first"], f["hash"], f["length"], f["qos"], f["sent"] = time, digest, length, qos, 1
     f["dup_first"], f["frame"], f["missing"], f["unsure"] = dup, frame, missing, late
+    f["maybe"] = dup
     f["lapses"], f["own"] = -1 if row["now"] == PENDING else row["lapses"], row["own"]
     f["vague"] = VAGUE if late == LATE_FAR else 0
     s = st.streams[2 * conn + sender]
@@ -290,8 +302,10 @@ def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
             violation(st, 56, conn, from_server, PUBREL, time, frame, ident)
         f = st.flows[_begin(st, at, conn, from_server, ident, time, frame, missing)]
         f["qos"], f["rel"], f["state"] = 2, max(time, 1), RELEASED_ONLY
+        s = st.streams[2 * conn + from_server]
+        f["maybe"] = s["publish2"] > 0
         # Not if there was a PUBREC of a PUBLISH that the capture lacks: this may be its answer.
-        f["early"] = st.streams[2 * conn + from_server]["strange"] == 0
+        f["early"] = s["strange"] == 0
     elif missing:  # the capture has the answer before the question
         if kind != PUBREC:
             f = st.flows[_begin(st, at, conn, 1 - from_server, ident, time, frame, missing)]
