@@ -5,12 +5,13 @@ import json
 import shutil
 import signal
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from bridge_kit import Device, start
 from patience import wait_until
 from pipeline_kit import NOON, QUICK, end, messages, publish, run, senml, wait_for
-from umqtt_pipeline.bridge.accounts import restore
+from umqtt_pipeline.bridge import accounts
 from umqtt_pipeline.bridge.mark_file import MarkFile
 from umqtt_pipeline.bridge.marks import Marks
 from umqtt_pipeline.bridge.peers import Peers
@@ -320,6 +321,7 @@ def test_the_spool_keeps_what_is_not_shipped_and_no_more(broker, server, place, 
     assert covered(log) >= 600
     done = run("ingest", "--spool", spool, "--tables", tmp_path / "tables", "--once", *QUICK)
     assert done.returncode != 0 and "The object store has all: --spool" in done.stderr
+    assert set(consumers.positions(spool)) == {"ship"}, "nothing is kept for who is refused"
 
 
 def test_a_full_spool_does_not_wait_for_the_interval_and_neither_does_the_end(writer, place):
@@ -380,21 +382,39 @@ def test_a_peer_on_a_disk_counts_as_far_as_it_has_shipped(writer, place, ships, 
     assert ("does not ship, and this bridge does" in caplog.text) == ships
 
 
-@pytest.mark.parametrize("before,peers,kept", [
-    (False, {"0123456789abcdef": 900}, False), (False, {}, True),
-    (True, {"0123456789abcdef": 900}, True)])  # fmt: skip
-def test_marks_of_a_run_without_ship_do_not_count_what_peers_have_on_disks(
-        writer, before, peers, kept, caplog):  # fmt: skip
+def test_marks_of_a_run_without_ship_wait_until_peers_have_shipped_what_they_count(
+        writer, tmp_path, monkeypatch, caplog):  # fmt: skip
+    """Else they cover what only the other machine's disk has. To begin them anew would not do:
+    what was below them is settled, and nobody sends it again."""
+    monkeypatch.setattr(accounts, "LOOK_S", 0.0)
+    peer = SpoolWriter(tmp_path / "peer", SMALL)
+    peer.append(publish(senml(2)), 1, NOON)
+    monkeypatch.setattr(writer, "shipper", SimpleNamespace(shipped=1 << 40), raising=False)
+
+    def begun():
+        """(the accounts of a bridge that ships, its marks, its peers)."""
+        file, marks = MarkFile(writer.folder, shipped=True), Marks()
+        marks, position, seen = accounts.restore(writer, marks, file, with_rest=False)
+        peers = Peers([str(peer.folder)], writer.id, seen, ships=True)
+        made = accounts.ShippedAccounts(writer, marks, position, writer.shipper, peers, file, seen)
+        return made, marks, peers, file
+
     marks = Marks()
-    marks.feed(b"".join(publish(senml(n)) for n in (2, 3)), now=NOON)
-    MarkFile(writer.folder, before).save(marks, writer.position, peers)
-    file = MarkFile(writer.folder, ships=True)
-    found, position, seen = restore(writer, Marks(), file)
-    assert (len(found.marks), seen) == ((1, peers) if kept else (0, {}))
-    assert position == (writer.position if kept else reader.begin(writer.folder))
-    assert ("they begin anew" in caplog.text) == (not kept)
-    file.save(found, position, seen)  # from now on they are its own
-    assert len(restore(writer, Marks(), MarkFile(writer.folder, True))[0].marks) == kept
+    marks.feed(publish(senml(2)), now=NOON)
+    MarkFile(writer.folder).save(marks, writer.position, {peer.id: peer.position})
+    for done in (None, peer.position - 1):
+        if done:
+            consumers.register(peer.folder, "ship", done)
+        made, marks, peers, file = begun()
+        assert len(marks.marks) == 1 and not made.may_tell
+        file.save(marks, writer.position, peers.positions)  # and after a restart it is the same
+    assert "none is told until it is shipped so far" in caplog.text
+    consumers.register(peer.folder, "ship", peer.position)
+    assert made.may_tell
+    file.save(marks, writer.position, peers.positions)
+    (peer.folder / "consumers" / "ship.json").unlink()
+    assert begun()[0].may_tell
+    peer.close()
 
 
 def test_what_else_is_below_the_place_stops_nobody(writer, place, caplog):

@@ -232,12 +232,12 @@ REMEMBERED = 16  #: of them are known of each stream
 #: lapse: bytes are missing between it and its side's packet before. now: bytes of the other side
 #: are not there (yet); lapses: as STREAM's of the other side; own: of its own. calm: since when
 #: all that its side had sent before was acknowledged, without trouble of TCP (tcp/calm.py);
-#: calm_other: of the other side; 0: not. tears: as CONN's.
+#: calm_other: of the other side; 0: not. tears: as CONN's. hole_at: as STREAM's of the other side.
 PACKET = _rows(
     "time:i8 start:i8 conn:i8 frame:i8 at:i8 have:i8 digest:i8 text_end:i8 body:i8 body_len:i8 "
     "length:i8 payload:i8 id:i4 kind:u1 flags:u1 from_server:u1 damaged:u1 kept:u1 missing:u1 "
     "topic:u1 level:u1 late:u1 opening:u1 text:u1 found:u1 wide:u1 "
-    "lapse:u1 now:u1 lapses:i4 own:i4 tears:i4 calm:i8 calm_other:i8"
+    "lapse:u1 now:u1 lapses:i4 own:i4 tears:i4 calm:i8 calm_other:i8 hole_at:i8"
 )
 
 #: A QoS 1 or 2 message on its way. sender: 1 the server, 2 (REQUEST): no message, but a SUBSCRIBE
@@ -262,7 +262,9 @@ PENDING, UNSEEN = 1, 2  #: PACKET.now: bytes are waited for; none has come so fa
 METHOD_UNKNOWN, METHOD_NONE, METHOD_NAMED = 0, 1, 2
 REQUEST = 2
 ALIAS = 4  #: and more: a topic that has an alias (its number in `id`) of sender 0 or 1
-REPEATED = 6  #: and more: so many answers more (`sent`) may come to an `id` of sender 0 or 1
+#: And more, twice a type of packet and the sender 0 or 1 of the message: so many packets of the
+#: type (`sent`) may come once more with this `id`.
+REPEATED = 6
 
 #: kind: the type of the packet; NO_PACKET: what is missed is one that never came.
 VIOLATION = _rows("time:i8 conn:i8 frame:i8 value:i8 code:i4 kind:u1 from_server:u1 level:u1")

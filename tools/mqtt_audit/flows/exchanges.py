@@ -150,17 +150,19 @@ def _answered(st, f, kind, conn, sender, ident, time, frame):
 
 
 @kernel
-def _owe(st, conn, sender, ident, time, frame):
-    """What was sent twice may be answered twice, even when its identifier is another message's."""
-    at = find(st, conn, REPEATED + sender, ident)
-    k = st.slots[at] if at >= 0 else _begin(st, at, conn, REPEATED + sender, ident, time, frame, 0)
+def _owe(st, kind, conn, sender, ident, time, frame):
+    """What was sent twice may be answered twice, by packets of this type, even when its identifier
+    is another message's."""
+    who = REPEATED + 2 * kind + sender
+    at = find(st, conn, who, ident)
+    k = st.slots[at] if at >= 0 else _begin(st, at, conn, who, ident, time, frame, 0)
     st.flows[k]["sent"] += 1
 
 
 @kernel
-def _owed(st, conn, sender, ident):
-    """Whether one more answer to this identifier may come; it has."""
-    at = find(st, conn, REPEATED + sender, ident)
+def _owed(st, kind, conn, sender, ident):
+    """Whether one more packet of this type with this identifier may come; it has."""
+    at = find(st, conn, REPEATED + 2 * (PUBREC if kind == REFUSED else kind) + sender, ident)
     if at < 0:
         return False
     f = st.flows[st.slots[at]]
@@ -175,7 +177,7 @@ def _again(st, f, conn, sender, ident, dup, time, frame, missing):
     """The same PUBLISH came once more, and may be answered once more."""
     f["sent"] += 1
     st.streams[2 * conn + sender]["turns"] = UNORDERED
-    _owe(st, conn, sender, ident, time, frame)
+    _owe(st, PUBACK if f["qos"] == 1 else PUBREC, conn, sender, ident, time, frame)
     f["last"] = time
     if dup:
         f["dup"] += 1
@@ -195,7 +197,10 @@ def _replaced(st, f, conn, sender, ident, time, frame, missing):
         return
     if not (missing or f["maybe"]):
         violation(st, 30 if sender else 29, conn, sender, PUBLISH, time, frame, ident)
-    _owe(st, conn, sender, ident, time, frame)
+    if f["rel"]:
+        _owe(st, PUBCOMP, conn, sender, ident, time, frame)
+    else:
+        _owe(st, PUBACK if f["qos"] == 1 else PUBREC, conn, sender, ident, time, frame)
 
 
 @inlined
@@ -205,8 +210,9 @@ def _same(f, digest, length, qos):
 
 @inlined
 def _hidden(f, row):
-    """Whether the answer to what was asked before may be missing, since then."""
-    return row["now"] > 0 or row["lapses"] != f["lapses"]
+    """Whether the answer to what was asked before may be missing, since then. Where both waited
+    for bytes of their own side, the count tells nothing, but the time does."""
+    return row["now"] > 0 or row["lapses"] != f["lapses"] or row["hole_at"] >= f["first"]
 
 
 @inlined
@@ -310,7 +316,7 @@ def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
         if kind != PUBREC:
             f = st.flows[_begin(st, at, conn, 1 - from_server, ident, time, frame, missing)]
             f["done"], f["state"] = time, ACKED_EARLY
-    elif (not _owed(st, conn, 1 - from_server, ident) and st.conns[conn]["begun"]
+    elif (not _owed(st, kind, conn, 1 - from_server, ident) and st.conns[conn]["begun"]
             and not _continued(st, conn, 1 - from_server)):  # fmt: skip
         code = 57 if kind == PUBCOMP else 31
         violation(st, code, conn, from_server, kind, time, frame, ident)
@@ -322,7 +328,7 @@ def _received(st, f, conn, from_server, ident, time, frame, missing):
     it only after a second PUBLISH."""
     s = st.streams[2 * conn + 1 - from_server]
     if f["rec"]:
-        more = _owed(st, conn, 1 - from_server, ident)
+        more = _owed(st, PUBREC, conn, 1 - from_server, ident)
         if not (more or missing) and f["sent"] == 1 and st.conns[conn]["level"] == 5:
             violation(st, 136, conn, from_server, PUBREC, time, frame, ident)
         s["turns"] = UNORDERED
@@ -339,14 +345,14 @@ def _released(st, f, conn, sender, ident, time, frame, missing):
     """A PUBREL. A second PUBREC asks for a second one; of what was sent twice nobody knows what is
     answered."""
     s = st.streams[2 * conn + sender]
-    if f["qos"] == 1 and not missing and _owed(st, conn, sender, ident):
+    if f["qos"] == 1 and not missing and _owed(st, PUBREL, conn, sender, ident):
         return  # of another message that had this identifier
     if not f["rec"] and f["state"] == WHOLE and not missing and not s["strange"]:
         violation(st, 54, conn, sender, PUBREL, time, frame, ident)
     if f["rel"] and not missing and s["turns"] != UNORDERED and st.conns[conn]["level"] == 5:
         violation(st, 128, conn, sender, PUBREL, time, frame, ident)
     if f["rel"]:
-        _owe(st, conn, sender, ident, time, frame)
+        _owe(st, PUBCOMP, conn, sender, ident, time, frame)
     if not (f["rel"] or missing or sender):
         _answered(st, f, PUBREL, conn, sender, ident, time, frame)
     f["rel"] = f["rel"] if f["rel"] else time
@@ -369,11 +375,11 @@ def _mistaken(st, kind, conn, from_server, ident, time, frame, missing):
     """An answer to a message of the other QoS."""
     if missing:  # it may be to another message
         return
-    if not _owed(st, conn, 1 - from_server, ident):
+    if not _owed(st, kind, conn, 1 - from_server, ident):
         violation(st, 34 if kind == PUBACK else 33, conn, from_server, kind, time, frame, ident)
     elif kind == PUBREC:  # PUBREL and PUBCOMP come once more, too
-        _owe(st, conn, 1 - from_server, ident, time, frame)
-        _owe(st, conn, 1 - from_server, ident, time, frame)
+        _owe(st, PUBREL, conn, 1 - from_server, ident, time, frame)
+        _owe(st, PUBCOMP, conn, 1 - from_server, ident, time, frame)
 
 
 @inlined
@@ -406,7 +412,7 @@ def answer(st, kind, conn, from_server, row, missing):
             _answered(st, f, PUBACK if kind == PUBACK else PUBREC, conn, sender, ident, time,
                       frame)  # fmt: skip
         if kind == PUBCOMP and f["state"] == WHOLE and not f["rel"] and not missing:
-            if _owed(st, conn, sender, ident):
+            if _owed(st, PUBCOMP, conn, sender, ident):
                 return
             violation(st, 57, conn, from_server, kind, time, frame, ident)
         f["done"] = time
@@ -430,7 +436,7 @@ def request(st, row, conn, missing):
     if at < 0:
         f = st.flows[_begin(st, at, conn, REQUEST, ident, time, frame, missing)]
         f["qos"], f["sent"] = 0 if late else kind, 1
-        f["state"] = ACKED_EARLY if late else WHOLE
+        f["state"] = ACKED_EARLY if late or resent else WHOLE
         f["lapses"] = -1 if row["now"] == PENDING else row["lapses"]
         return
     f = st.flows[st.slots[at]]

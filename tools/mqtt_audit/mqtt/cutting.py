@@ -117,6 +117,7 @@ def _give(st, at, have, s, head, length, conn, sender, time, start, frame, diges
     row["lapse"], s["lapse"] = s["lapse"], 0
     row["late"] = s["late"]
     row["calm"], row["calm_other"] = calm(s), calm(other)
+    row["hole_at"] = other["hole_at"]
     row["opening"] = s["whole"] and not s["first"]
     row["text"], row["wide"] = s["web_text"], s["wide"]
     row["found"] = (FOUND if s["searched"] else 0) | (OTHER_FOUND if other["searched"] else 0)

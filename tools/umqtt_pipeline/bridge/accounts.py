@@ -5,16 +5,18 @@ store has, too. Must not know sockets, or whom a mark is told.
 """
 
 import logging
+import time
 
 from ..spool import reader as spooling
+from ..spool.files import tell_once
 from ..spool.writer import now_us
-from .mark_file import Unshipped
 from .marks import Marks
 
 log = logging.getLogger("umqtt.bridge")
 
 OWED_BYTES = 4 << 20  #: at most so much is acknowledged and not yet in the marks
 SHARE = 4 << 20  #: bytes of the spool that are looked at in one go
+LOOK_S = 1.0  #: between two looks at what peers have shipped
 
 
 class Accounts:
@@ -53,16 +55,32 @@ class Accounts:
 
 class ShippedAccounts(Accounts):
     """Marks of what the object store has. They are made from the spool, not from memory: a store
-    may be away for long."""
+    may be away for long. file: the MarkFile of which the marks were restored; unshipped: what that
+    counts of peers, {spool id: position}, and the object store may not have."""
 
-    def __init__(self, spool, marks, position, shipper):
+    def __init__(self, spool, marks, position, shipper, peers, file, unshipped):
         super().__init__(spool, marks, position)
-        self.shipper = shipper
+        self.shipper, self.peers, self._file = shipper, peers, file
+        self._unshipped = {} if file.shipped else unshipped
+        self._looked = 0.0
 
     @property
     def may_tell(self):
         """False for a snapshot of marks that says more than is shipped, as after a run without."""
-        return self.position <= self.shipper.shipped
+        return self.position <= self.shipper.shipped and not self._owing()
+
+    def _owing(self):
+        """Whether the marks count what a peer has not shipped yet."""
+        now = time.monotonic()
+        if self._unshipped and now - self._looked > LOOK_S:
+            self._looked = now
+            self._unshipped = self.peers.unshipped(self._unshipped)
+            self._file.shipped = not self._unshipped
+            for key, position in self._unshipped.items():
+                tell_once(f"without --ship the marks have counted the spool {key} of a peer up to "
+                          f"position {position}: none is told until it is shipped so far. To give "
+                          f"that up, end the bridge and remove {self._file.path}")  # fmt: skip
+        return bool(self._unshipped)
 
     @property
     def waiting(self):
@@ -81,10 +99,10 @@ class ShippedAccounts(Accounts):
         return True
 
 
-def restore(spool, marks, file):
+def restore(spool, marks, file, with_rest):
     """`marks`, which are empty, as of the snapshot in `file`, the MarkFile of `spool`, whose
-    position is known and of which nothing is changed yet; and, unless it ships, on from there
-    through all that the spool still holds. Returns (marks, position of the snapshot, {id of a
+    position is known and of which nothing is changed yet; with_rest: and on from there through all
+    that the spool still holds. Returns (marks, position of the snapshot, {id of a
     peer: position})."""
     path, seen = file.path, {}
     start, begun = 0, spooling.begin(spool.folder)
@@ -99,14 +117,10 @@ def restore(spool, marks, file):
     except (ValueError, KeyError, TypeError) as error:
         log.warning("%s is damaged (%s): marks are made again from the spool", path, error)
         marks = Marks(marks.decoders, marks.keys)
-    except Unshipped:
-        log.warning("without --ship the marks counted what peers have on their disks: they begin "
-                    "anew with what is shipped, and devices send again what is missing there")
-        marks = Marks(marks.decoders, marks.keys)
     start, count = max(start, begun), 0
     with marks.uncounted():
         for block, body in spooling.walk(
-                spool.folder, start, start if file.ships else spool.position):  # fmt: skip
+                spool.folder, start, spool.position if with_rest else start):  # fmt: skip
             marks.feed(body, now=block.received)
             count += block.count
     marks.tell_all()

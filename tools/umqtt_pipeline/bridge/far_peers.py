@@ -28,6 +28,7 @@ class FarPeers:
     def __init__(self, place, own, seen, interval=INTERVAL_S):
         self.place, self.own, self.interval = place, own, interval
         self._positions = dict(seen)
+        self.ends = {}  #: {id: position up to which the log has it}
         self._fetched = deque()  # (id, Block, body)
         self._in = self._out = 0  # bytes fetched, of the thread; and taken, of the bridge
         self._said = {}  # {place: what was wrong with it the last time}
@@ -70,6 +71,7 @@ class FarPeers:
         key = place.rpartition("/")[2]
         if key == self.own:
             return
+        self.ends[key] = parts[-1].end if parts else start
         position = max(start, self._positions.get(key, start))
         for part in parts:
             if part.end <= position:

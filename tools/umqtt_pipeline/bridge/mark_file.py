@@ -152,34 +152,28 @@ def _take(marks, body):
     return told
 
 
-class Unshipped(Exception):
-    """These marks count what peers had on their disks: they say too much for a bridge that
-    ships."""
-
-
 class MarkFile:
-    """The file `marks` in the folder of a spool. ships: the bridge tells marks only of what is in
+    """The file `marks` in the folder of a spool. shipped: all that its marks count of peers is in
     an object store; whole: bytes of its first record, once known."""
 
-    def __init__(self, folder, ships=False):
-        self.path, self.ships = Path(folder, "marks"), ships
+    def __init__(self, folder, shipped=False):
+        self.path, self.shipped = Path(folder, "marks"), shipped
         self.whole, self._end = 0, 0  # 0: all marks have to be written
 
     def load(self, marks):
         """Take over what the file says into `marks`, which are empty; returns (position, {id of a
-        peer: position}). Raises FileNotFoundError, ValueError if it is damaged, Unshipped."""
+        peer: position}). Raises FileNotFoundError, ValueError if it is damaged."""
         position, peers, ends, shipped = load(marks, self.path.read_bytes())
-        if self.ships and peers and not shipped:
-            raise Unshipped
+        self.shipped = self.shipped and (shipped or not peers)
         self.whole, self._end = ends[0], ends[-1]
         return position, peers
 
     def save(self, marks, position, peers):
         """Write down `marks` as of `position` of the spool and those of the peers, and fsync.
         Raises OSError; what was saved before is true all the same."""
-        new = record(marks, position, peers, False, self.ships) if self._end else b""
+        new = record(marks, position, peers, False, self.shipped) if self._end else b""
         if not new or self._end + len(new) > 2 * self.whole + LEAST or not self._append(new):
-            new = record(marks, position, peers, True, self.ships)
+            new = record(marks, position, peers, True, self.shipped)
             replace_file(self.path, new)
             self.whole, self._end = len(new), 0
         self._end += len(new)

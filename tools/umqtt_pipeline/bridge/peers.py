@@ -81,6 +81,17 @@ class Peers:
             return 0
         return end if shipped is None else min(end, shipped)
 
+    def unshipped(self, wanted):
+        """What of `wanted`, {spool id: position}, an object store does not have yet, as far as is
+        known here."""
+        ends = {}
+        for far in self.far:
+            ends |= far.ends
+        for folder, key, _ in self._open():
+            shipped = consumers.positions(folder).get(consumers.SHIP, 0)
+            ends[key] = max(ends.get(key, 0), shipped)
+        return {key: at for key, at in wanted.items() if ends.get(key, 0) < at}
+
     def register(self):
         """Keep the peers from deleting what is not yet in a snapshot of the marks."""
         for folder, _, position in self._open():

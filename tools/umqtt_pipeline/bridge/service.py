@@ -121,14 +121,17 @@ class Bridge:
         self.shipper = Shipper(self.spool, self.settings.ship, self.settings.ship_interval)
         self.shipper.start()
         position = self.upkeep.snapshot_at
-        return accounts.ShippedAccounts(self.spool, self.marks, position, self.shipper)
+        return accounts.ShippedAccounts(self.spool, self.marks, position, self.shipper,
+                                        self.peers, self._mark_file, self._seen)  # fmt: skip
 
     def _restore_marks(self, spool):
         """Called before anything of the spool is changed."""
         s = self.settings
-        file = MarkFile(spool.folder, s.ship is not None)
-        marks = Marks(s.decoders, s.telemetry_keys)
-        self.marks, position, seen = accounts.restore(spool, marks, file)
+        self._mark_file = file = MarkFile(spool.folder, s.ship is not None)
+        restored = accounts.restore(spool, Marks(s.decoders, s.telemetry_keys), file,
+                                    with_rest=s.ship is None)  # fmt: skip
+        self.marks, position, seen = restored
+        self._seen = dict(seen)
         self.peers = Peers(s.peers, spool.id, seen, s.ship is not None)
         self.upkeep = Upkeep(spool, file, position, self.peers, s.metrics)
 

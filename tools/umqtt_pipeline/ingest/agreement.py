@@ -42,15 +42,18 @@ def reach(ingest, consumer, folders, skip_damaged):
                         "begins now: it is made anew", folder, begin)  # fmt: skip
             again = True
         elif begin and key not in resumes and key not in ingest.ledger.last["places"]:
-            _deleted(folder, begin, skip_damaged)
+            _deleted(folder, begin, consumer, skip_damaged)
     if again:
         shutil.rmtree(ingest.checkpoint, ignore_errors=True)
 
 
-def _deleted(folder, begin, skip_damaged):
-    """The beginning of a spool is gone before an ingest has read it."""
+def _deleted(folder, begin, consumer, skip_damaged):
+    """The beginning of a spool is gone before an ingest has read it. One that is refused is no
+    reader: the bridge would keep everything for it."""
     said = f"{folder} begins at position {begin}: what was before it is deleted, because "
     if consumers.SHIP in consumers.positions(folder):
+        if not skip_damaged:
+            consumers.withdraw(folder, consumer)
         refuse(f"{said}its bridge ships it. The object store has all: --spool with the place that "
                "the bridge has as --ship", skip_damaged)  # fmt: skip
     else:

@@ -330,6 +330,12 @@ def check(folder, name, tables, there):
                          "--consumer")  # fmt: skip
 
 
+def withdraw(folder, name):
+    """Reader `name` of the spool in `folder` will not begin: nothing is kept for it."""
+    if not positions(folder).get(name):
+        _path(folder, name).unlink(missing_ok=True)
+
+
 def claim(folder, name, tables, there):
     """Reader `name` of the spool in `folder` works for these tables. Arguments and what is raised
     are those of check()."""
