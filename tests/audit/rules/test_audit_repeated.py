@@ -71,6 +71,25 @@ def test_an_identifier_whose_pubrel_goes_on_is_not_free(packet, sender, tmp_path
     assert one["sender"] == ("client", "broker")[sender] and "in flight" in one["what"]
 
 
+@pytest.mark.parametrize("ended", [True, False], ids=["PUBCOMP", "open"])
+@pytest.mark.parametrize("over", [2, 3, 4])
+def test_a_pubrel_goes_on_over_any_number_of_connections(over, ended, tmp_path):
+    from mqtt_audit import run
+
+    device = Device("dev", kit.START)
+    for k in range(over):
+        talk = device.open(k > 0)
+        if not k:
+            talk.client(A2).broker(PUBREC)
+        talk.client(PUBREL)
+        device.over(talk.broker(PUBCOMP) if ended and k == over - 1 else talk)
+    paths = [kit.pcap(tmp_path / f"{k}.pcap", t.wrapped()) for k, t in enumerate(device.talks)]
+    run.build(None, paths, tmp_path / "out")
+    (flow,) = rows(tmp_path / "out", "flows")
+    assert (flow["topic"], flow["connections"]) == ("t", over)
+    assert flow["outcome"] == ("acknowledged" if ended else "open")
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_hundred_messages_go_on_over_the_next_connection(qos, tmp_path):
     """With DUP, as they have to; their rows are one for each."""

@@ -113,6 +113,7 @@ def _chained(pieces):
     alike = _same_before(rows, "digest", "length") & ~clean
     alike &= ~begins | _yes(rows["dup_first"])
     left = _is(rows["outcome"], OPEN) | _is(rows["outcome"], UNSEEN)
+    left |= headless & _yes(pc.is_null(rows["done"]))  # only PUBREL, which may go on again
     return rows, (follows & _before(left) & (_before(conn) != conn)
                   & _yes(rows["resumed"]) & (resumes | alike))  # fmt: skip
 
@@ -173,6 +174,7 @@ def _ended(made, headless, last, known):
     made["latency_ms"] = pc.if_else(unknown, None, pc.divide(took.cast(pa.float64()), 1000.0))
     last = pa.chunked_array(last.chunks, last.type).combine_chunks()
     last = last.cast(pa.string())
+    last = pc.if_else(pc.and_(pc.equal(last, HEADLESS), pc.invert(headless)), OPEN, last)
     made["outcome"] = pc.if_else(pc.and_(headless, pc.invert(over)), HEADLESS,
                                  pc.if_else(over, ACKNOWLEDGED, last))  # fmt: skip
     return pa.table(made).select(FLOWS.names).cast(FLOWS)
