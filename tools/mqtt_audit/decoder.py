@@ -129,7 +129,7 @@ class Decoder:
             if pair is None and not keys["apart"][k]:  # the same, with another tag or none
                 pair = self._first.get((a, b))
             if pair is None:
-                server = shown.get(lans, 0)
+                server = self._named(a, b) or shown.get(lans, 0)
                 if not server:  # who is the broker is known better elsewhere, maybe
                     server = self._server(a, b) or int(keys["server"][k])
                 server = (server - 1) % 2 + 1 if server else 0
@@ -145,6 +145,11 @@ class Decoder:
             self.arrays.more_pairs(new, guessed)
             self.rows.pairs = self._ends
         return found
+
+    def _named(self, a, b):
+        """Which of two endpoints has a named port, if only one has: 1, 2, or 0."""
+        named = a[1] in self.ports, b[1] in self.ports
+        return 0 if named[0] == named[1] else 1 + named[1]
 
     def _server(self, a, b):
         """Which of two endpoints is the broker: 1, 2, or 0 if neither is."""

@@ -158,6 +158,19 @@ def test_a_connect_in_a_payload_names_no_connection(tmp_path):
     assert row["client_id"] is None and row["protocol"] is None
 
 
+def test_connects_in_a_payload_of_the_broker_make_no_client_of_it(tmp_path):
+    made = kit.Talk(("10.0.0.2", 40_000), ("10.0.0.1", 1883))
+    raw = kit.publish("recording", (kit.connect("another") + kit.connack()) * 300)
+    _pieces(made, 1, raw)
+    del made.frames[0]
+    for ident in range(1, 31):
+        made.client(kit.publish("real", b"one", 1, ident)).broker(kit.ack(4, ident))
+    found = kit.read([kit.pcap(tmp_path / "t.pcap", made.wrapped())], tmp_path)
+    assert {c["broker"] for c in found["connections"]} == {"10.0.0.1:1883"}
+    assert len([p for p in found["packets"] if p["topic"] == "real"]) == 30
+    assert found["violations"] == []
+
+
 @pytest.mark.parametrize("data", [b"", kit.connack()], ids=["", "CONNACK in its SYN"])
 def test_a_connect_in_a_syn_that_the_capture_lacks_is_not_missed(data, tmp_path):
     """TCP Fast Open (RFC 7413)."""

@@ -162,11 +162,13 @@ def joined(pieces, steps=clock.NONE, others=None):
     unsure = _sums(_yes(rows["unsure"]).astype(np.int64), starts) > 0
     known = ~vague[ends] & ~unsure & (begin <= end)
     known &= clock.timed(begin, end, np.zeros(len(begin), np.int64), steps)
-    return _ended(made, headless[starts], rows["outcome"].take(pa.array(ends)), known)
+    last, resumed = rows["outcome"].take(pa.array(ends)), headless[ends] & ~headless[starts]
+    return _ended(made, headless[starts], last, resumed, known)
 
 
-def _ended(made, headless, last, known):
+def _ended(made, headless, last, goes_on, known):
     """The table of messages, with how each went in the end. last: outcome of its last piece;
+    goes_on: whether that is only a PUBREL;
     known: of which it is known how long they took, if they are acknowledged."""
     over, headless = pc.is_valid(made["done"]), pa.array(headless)
     took = pc.subtract(made["done"].cast(pa.int64()), made["first"].cast(pa.int64()))
@@ -174,7 +176,7 @@ def _ended(made, headless, last, known):
     made["latency_ms"] = pc.if_else(unknown, None, pc.divide(took.cast(pa.float64()), 1000.0))
     last = pa.chunked_array(last.chunks, last.type).combine_chunks()
     last = last.cast(pa.string())
-    last = pc.if_else(pc.and_(pc.equal(last, HEADLESS), pc.invert(headless)), OPEN, last)
+    last = pc.if_else(pa.array(goes_on), OPEN, last)
     made["outcome"] = pc.if_else(pc.and_(headless, pc.invert(over)), HEADLESS,
                                  pc.if_else(over, ACKNOWLEDGED, last))  # fmt: skip
     return pa.table(made).select(FLOWS.names).cast(FLOWS)

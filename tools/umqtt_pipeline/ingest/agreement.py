@@ -96,8 +96,12 @@ def _behind(ingest, consumer, key, folder, begin, resumes, skip_damaged):
         return True
     said = f"{said}, and its messages before position {begin} are deleted"
     if not skip_damaged:
-        raise SpoolError(f"{said}. Put those tables back in which they are. If they are lost, and "
-                         "you want to go on without them: start ingest once with --skip-damaged")
+        ships = consumers.SHIP in consumers.positions(folder)
+        store = ("Its bridge ships it: --spool with the place that the bridge has as --ship may "
+                 "have them. " if ships else "")  # fmt: skip
+        raise SpoolError(f"{said}. {store}Put those tables back in which they are. If they are "
+                         "lost, and you want to go on without them: start ingest once with "
+                         "--skip-damaged")  # fmt: skip
     log.warning("%s: ingest goes on without them", said)
     return True
 
