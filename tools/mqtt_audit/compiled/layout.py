@@ -162,8 +162,7 @@ STREAM = _rows(
     "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 fin_ack:u4 "
     "newest:i8 newest_at:i8 ident:u2 steps:u1 data:i8 data_again:i8 rest:i8 rest_again:i8 "
     "maybe:i8 twice:i8 twice_frame:i8 perhaps:i8 anew:i8 anew_frame:i8 lag_frame:i8 "
-    "over_frame:i8 filled:i8 own:u1 hole_at:i8 webs:u1 web_rest:i8 "
-    "web_last:u1 web_signs:u1 "
+    "over_frame:i8 filled:i8 own:u1 hole_at:i8 webs:u1 web_rest:i8 web_last:u1 web_signs:u1 "
     "proxy:i4 proxy_first:u1 proxy_size:i8"
 )
 #: strange: so many of its messages were answered by PUBREC before the capture has them. origin:

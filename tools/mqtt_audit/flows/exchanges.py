@@ -212,7 +212,7 @@ def _same(f, digest, length, qos):
 def _hidden(f, row):
     """Whether the answer to what was asked before may be missing, since then. Where both waited
     for bytes of their own side, the count tells nothing, but the time does."""
-    return row["now"] > 0 or row["lapses"] != f["lapses"] or row["hole_at"] >= f["first"]
+    return row["now"] > 0 or row["lapses"] != f["lapses"] or 0 < row["hole_at"] >= f["first"]
 
 
 @inlined

@@ -168,8 +168,8 @@ def joined(pieces, steps=clock.NONE, others=None):
 
 def _ended(made, headless, last, goes_on, known):
     """The table of messages, with how each went in the end. last: outcome of its last piece;
-    goes_on: whether that is only a PUBREL;
-    known: of which it is known how long they took, if they are acknowledged."""
+    goes_on: whether that is only a PUBREL; known: of which it is known how long they took, if they
+    are acknowledged."""
     over, headless = pc.is_valid(made["done"]), pa.array(headless)
     took = pc.subtract(made["done"].cast(pa.int64()), made["first"].cast(pa.int64()))
     unknown = pc.or_(headless, pa.array(~known))

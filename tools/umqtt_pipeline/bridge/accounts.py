@@ -102,8 +102,8 @@ class ShippedAccounts(Accounts):
 def restore(spool, marks, file, with_rest):
     """`marks`, which are empty, as of the snapshot in `file`, the MarkFile of `spool`, whose
     position is known and of which nothing is changed yet; with_rest: and on from there through all
-    that the spool still holds. Returns (marks, position of the snapshot, {id of a
-    peer: position})."""
+    that the spool still holds. Returns (marks, position of the snapshot, {id of a peer:
+    position})."""
     path, seen = file.path, {}
     start, begun = 0, spooling.begin(spool.folder)
     try:
