@@ -30,6 +30,8 @@ RIGHT = {
     "PUBREL before it was answered": [(0, A2), *REST, (0, PUBREL), (0, B1), (1, PUBCOMP),
                                       (1, PUBACK)],
     "PUBREL so, then QoS 2": [(0, A2), *REST, (0, PUBREL), (0, B2), (1, PUBCOMP), *REST],
+    "so, and the next message is the same": [(0, A1), (1, PUBACK), (0, A1_DUP), (0, A1),
+                                             (1, PUBACK), (1, PUBACK)],
     "twice twice": [(0, A1), (0, A1_DUP), (1, PUBACK), (1, PUBACK)],
 }  # fmt: skip
 WRONG = {
@@ -67,8 +69,26 @@ def test_an_answer_to_another_identifier_is_wrong(packets, sender, tmp_path):
 def test_an_identifier_whose_pubrel_goes_on_is_not_free(packet, sender, tmp_path):
     """Of the connection before. Who answers both is right."""
     answers = [(1, PUBACK)] if packet == A1 else REST
-    (one,) = _found(sender, [(0, PUBREL), (0, packet), (1, PUBCOMP), *answers], tmp_path, flags=0)
-    assert one["sender"] == ("client", "broker")[sender] and "in flight" in one["what"]
+    for first, answer in ((PUBREL, PUBCOMP), (A1_DUP, PUBACK), (A2_DUP, PUBREC)):
+        if first[0] >> 4 == 3:
+            packet = B1 if packet in (A1, B1) else B2
+        said = [(0, first), (0, packet), (1, answer), *answers]
+        (one,) = _found(sender, said, tmp_path, flags=0)[:1]
+        assert one["sender"] == ("client", "broker")[sender] and "in flight" in one["what"]
+
+
+@pytest.mark.parametrize("sender", [0, 1], ids=["client", "broker"])
+def test_a_pubrel_of_the_connection_before_may_come_late_too(sender, tmp_path):
+    said = [(0, PUBREL), (1, PUBCOMP), (0, PUBREL), (0, B1), (1, PUBCOMP), (1, PUBACK)]
+    assert _found(sender, said, tmp_path, flags=0) == []
+
+
+@pytest.mark.parametrize("answer", [kit.suback(1, 0), kit.packet(0xB0, b"\0\1")])
+def test_an_identifier_that_is_free_may_be_that_of_a_request(answer, tmp_path):
+    asks = (kit.subscribe(1, ("a", 0)) if answer[0] == 0x90
+            else kit.packet(0xA2, b"\0\1" + kit.string("a")))  # fmt: skip
+    said = [(0, A1), (1, PUBACK), (0, A1_DUP), (0, asks), (1, PUBACK), (1, answer)]
+    assert _found(0, said, tmp_path) == []
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["PUBCOMP", "open"])

@@ -377,6 +377,7 @@ def test_a_peer_on_a_disk_counts_as_far_as_it_has_shipped(writer, place, ships, 
     made.keep()
     writer.append(publish(senml(11)), 1, NOON)
     assert upto() == [10] and "does not ship" not in caplog.text
+    assert marks.due, "the other bridge may have told its mark before it knew what is here"
     (writer.folder / "consumers" / "ship.json").unlink()  # it does not ship any more
     assert upto() == ([10] if ships else [11])
     assert ("does not ship, and this bridge does" in caplog.text) == ships

@@ -163,13 +163,13 @@ STREAM = _rows(
     "newest:i8 newest_at:i8 ident:u2 steps:u1 data:i8 data_again:i8 rest:i8 rest_again:i8 "
     "maybe:i8 twice:i8 twice_frame:i8 perhaps:i8 anew:i8 anew_frame:i8 lag_frame:i8 "
     "over_frame:i8 filled:i8 own:u1 hole_at:i8 webs:u1 web_rest:i8 web_last:u1 web_signs:u1 "
-    "proxy:i4 proxy_first:u1 proxy_size:i8"
+    "proxy:i4 proxy_first:u1 proxy_size:i8 answered:u1"
 )
 #: strange: so many of its messages were answered by PUBREC before the capture has them. origin:
 #: where it began, if its SYN is missing.
-#: open: messages of QoS 1 and 2 that are not acknowledged. receive_max, packet_max, alias_max,
-#: max_qos (1 more), no_retain: what the other side of an MQTT 5 connection lets it send; 0
-#: (alias_max: -1) is not known or no limit.
+#: open: messages of QoS 1 and 2 that are not acknowledged; answered: whether one was.
+#: receive_max, packet_max, alias_max, max_qos (1 more), no_retain: what the other side of an
+#: MQTT 5 connection lets it send; 0 (alias_max: -1) is not known or no limit.
 #: second, second_frame, in_second: the latest second in which it had a PUBLISH, the frame of the
 #: first of them, and how many; peak, peak_frame:
 #: the most of them in one second, and the frame of the first of those.

@@ -93,8 +93,10 @@ def finish(st, at, outcome):
     f = st.flows[k]
     n, end = st.n[N_DONE], st.n[N_DONE_TEXT]
     f["outcome"] = outcome
+    s = st.streams[2 * f["conn"] + f["sender"]]
+    s["answered"] |= outcome == F_DONE
     if f["sent"]:
-        st.streams[2 * f["conn"] + f["sender"]]["open"] -= 1
+        s["open"] -= 1
     size = f["topic_len"]
     copy(st.arena, f["topic"], size, st.done_text, end)
     f["topic"] = st.n[N_DONE_TEXT] = end + size
@@ -247,7 +249,7 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
             _replaced(st, f, conn, sender, ident, time, frame, missing or f["missing"])
             finish(st, at, F_HEADLESS)
             at = find(st, conn, sender, ident)
-        elif (dup or not hidden) and _same(f, digest, length, qos):
+        elif (dup or not (hidden or f["maybe"])) and _same(f, digest, length, qos):
             _again(st, f, conn, sender, ident, dup, time, frame, hidden)
             return
         else:
@@ -261,7 +263,7 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
     f = st.flows[k]
     f["first"], f["hash"], f["length"], f["qos"], f["sent"] = time, digest, length, qos, 1
     f["dup_first"], f["frame"], f["missing"], f["unsure"] = dup, frame, missing, late
-    f["maybe"] = dup
+    f["maybe"] = dup and st.streams[2 * conn + sender]["answered"]
     f["lapses"], f["own"] = -1 if row["now"] == PENDING else row["lapses"], row["own"]
     f["vague"] = VAGUE if late == LATE_FAR else 0
     s = st.streams[2 * conn + sender]
@@ -309,7 +311,7 @@ def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
         f = st.flows[_begin(st, at, conn, from_server, ident, time, frame, missing)]
         f["qos"], f["rel"], f["state"] = 2, max(time, 1), RELEASED_ONLY
         s = st.streams[2 * conn + from_server]
-        f["maybe"] = s["publish2"] > 0
+        f["maybe"] = s["answered"]
         # Not if there was a PUBREC of a PUBLISH that the capture lacks: this may be its answer.
         f["early"] = s["strange"] == 0
     elif missing:  # the capture has the answer before the question
@@ -349,6 +351,8 @@ def _released(st, f, conn, sender, ident, time, frame, missing):
         return  # of another message that had this identifier
     if not f["rec"] and f["state"] == WHOLE and not missing and not s["strange"]:
         violation(st, 54, conn, sender, PUBREL, time, frame, ident)
+        if f["qos"] == 1:
+            _owe(st, PUBCOMP, conn, sender, ident, time, frame)  # who has it answers it
     if f["rel"] and not missing and s["turns"] != UNORDERED and st.conns[conn]["level"] == 5:
         violation(st, 128, conn, sender, PUBREL, time, frame, ident)
     if f["rel"]:
@@ -420,6 +424,12 @@ def answer(st, kind, conn, from_server, row, missing):
         finish(st, at, F_DONE)
 
 
+@inlined
+def _maybe_free(f):
+    """Whether the identifier of a message may be free again, as that may be answered."""
+    return f["state"] == ACKED_EARLY or f["maybe"]
+
+
 @kernel
 def request(st, row, conn, missing):
     """A SUBSCRIBE or UNSUBSCRIBE of the client, a row of layout.PACKET. missing: as in answer().
@@ -428,7 +438,7 @@ def request(st, row, conn, missing):
     time, frame, level = row["time"], row["frame"], row["level"]
     resent = row["flags"] & 8 and (level == 3 or level == 2)  # MQTT 3.1, 2.1: these have DUP
     at = find(st, conn, 0, ident)
-    used = at >= 0 and st.flows[st.slots[at]]["state"] == WHOLE
+    used = at >= 0 and not _maybe_free(st.flows[st.slots[at]])
     at = find(st, conn, REQUEST, ident)
     again = at >= 0 and st.flows[st.slots[at]]["state"] == WHOLE
     if (used or again and not resent) and ident and not missing and not late:

@@ -73,7 +73,8 @@ def repeats(rows, conns):
 def pieces(made, rows, conns, ways, files):
     """flows() of the same rows with all that joining them needs. ways: the connections' streams;
     files: as places() has it. resends: with DUP, in a session that goes on; alone: sent once, and
-    without; both are known only of a client whose packets are all there. left: released, without
+    without; both are known only of a client whose packets are all there. unanswered: for sure, not
+    one that may repeat a message that is answered. left: released, without
     PUBCOMP. begins: its connection begins a session. unsure: it begins with PUBREL, and the
     capture may lack its PUBLISH."""
     conn = rows["conn"]
@@ -83,7 +84,7 @@ def pieces(made, rows, conns, ways, files):
     answering, own = whole[place, 1 - sender], whole[place, sender]
     ordered = own & (sender == 0) & (conns["level"][conn] > 3)
     open_ = (rows["outcome"] == 0) & answering & (conns["connects"][conn] == 1)
-    unanswered = (rows["rec"] == 0) & (rows["rel"] == 0)
+    unanswered = (rows["rec"] == 0) & (rows["rel"] == 0) & (rows["maybe"] == 0)
     left = (rows["rel"] > 0) & (rows["qos"] == 2) & (rows["state"] == 0)
     kept = goes_on(rows, conns)
     return build(PIECES, {

@@ -73,13 +73,14 @@ class Peers:
         return set(self.positions) - found
 
     def _end(self, folder):
-        """How far a peer's spool counts: what ships, or should, counts when it has arrived."""
+        """(how far a peer's spool counts, whether that is known here late): what ships, or should,
+        counts when it has arrived."""
         shipped, end = consumers.positions(folder).get(consumers.SHIP), spooling.durable(folder)
         if shipped is None and self._ships:
             tell_once(f"peer {folder} does not ship, and this bridge does: its marks do not cover "
                       "what that one receives. Start it with --ship, too")  # fmt: skip
-            return 0
-        return end if shipped is None else min(end, shipped)
+            return 0, True
+        return (end, False) if shipped is None else (min(end, shipped), True)
 
     def unshipped(self, wanted):
         """What of `wanted`, {spool id: position}, an object store does not have yet, as far as is
@@ -103,8 +104,9 @@ class Peers:
         self.unsaved = 0
 
     def feed(self, marks):
-        """Take in what the peers have made durable since the last time. What comes from an object
-        store is known here later than it is there, so that each bridge tells the marks of all."""
+        """Take in what the peers have made durable since the last time. What counts as soon as an
+        object store has it is known here later than there, so each bridge tells the marks of all.
+        """
         for far in self.far:
             for key, block, body in far.take():
                 marks.feed(body, now=block.received)
@@ -114,9 +116,9 @@ class Peers:
             if key not in self.positions:
                 consumers.register(folder, self.name, position)
             try:
-                end = self._end(folder)
+                end, late = self._end(folder)
                 for block, body in spooling.walk(folder, position, min(end, position + SHARE)):
-                    marks.feed(body, heard=False, now=block.received)
+                    marks.feed(body, heard=late, now=block.received)
                     self.unsaved += block.length
                     position = block.end
                 self._said.pop(folder, None)
