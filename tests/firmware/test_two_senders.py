@@ -63,4 +63,5 @@ def test_a_command_below_that_of_another_sender_is_told_and_sent_again(home, boa
         session.command("interval", {"interval_ms": 6000}, PATIENCE * 20)
     member = session.members["b1"]
     assert (member.state, member.overtaken) == ("done", 1)
+    board.wait_for("interval 6000 ms by command", 20)  # its answer may be here before its line
     assert board.printed().count("interval 6000 ms by command") == 1

@@ -91,6 +91,23 @@ def test_an_identifier_that_is_free_may_be_that_of_a_request(answer, tmp_path):
     assert _found(0, said, tmp_path) == []
 
 
+def test_a_gap_may_have_the_answer_with_the_end_of_the_connection(tmp_path):
+    """The next one has the same text and, as a program that is started anew, the same number."""
+    from mqtt_audit import run
+
+    device = Device("dev", kit.START)
+    talk = device.open(0).client(A1)
+    lacking = len(talk.frames)
+    device.over(talk.broker(PUBACK).client(kit.DISCONNECT))
+    device.over(device.open().client(A1).broker(PUBACK))
+    for gap in (slice(lacking, None), slice(0, 0)):
+        first = talk.wrapped()
+        del first[gap]
+        path = kit.pcap(tmp_path / "t.pcap", [*first, *device.talks[1].wrapped()])
+        run.build(None, [path], tmp_path / "out")
+        assert rows(tmp_path / "out", "violations") == []
+
+
 @pytest.mark.parametrize("ended", [True, False], ids=["PUBCOMP", "open"])
 @pytest.mark.parametrize("over", [2, 3, 4])
 def test_a_pubrel_goes_on_over_any_number_of_connections(over, ended, tmp_path):

@@ -410,8 +410,18 @@ def test_marks_of_a_run_without_ship_wait_until_peers_have_shipped_what_they_cou
         assert len(marks.marks) == 1 and not made.may_tell
         file.save(marks, writer.position, peers.positions)  # and after a restart it is the same
     assert "none is told until it is shipped so far" in caplog.text
+    shutil.move(peer.folder, tmp_path / "away")
+    assert not begun()[0].may_tell, "it may come back"
+    SpoolWriter(tmp_path / "peer", SMALL).close()
+    made, marks, *_ = begun()
+    assert made.may_tell and "are gone" in caplog.text
+    (mark,) = marks.marks.values()
+    assert (mark.upto, [*mark.starts]) == (0, []), "what only the lost one had is sent again"
+    shutil.rmtree(tmp_path / "peer")
+    shutil.move(tmp_path / "away", peer.folder)
+    made, marks, peers, file = begun()
     consumers.register(peer.folder, "ship", peer.position)
-    assert made.may_tell
+    assert made.may_tell and len(marks.marks) == 1
     file.save(marks, writer.position, peers.positions)
     (peer.folder / "consumers" / "ship.json").unlink()
     assert begun()[0].may_tell

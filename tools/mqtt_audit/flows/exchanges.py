@@ -394,6 +394,8 @@ def answer(st, kind, conn, from_server, row, missing):
     sender = from_server if kind == PUBREL else 1 - from_server
     at = find(st, conn, sender, ident)
     if at >= 0 and st.flows[st.slots[at]]["state"] == ACKED_EARLY:
+        if kind == PUBREL:  # an answer came before it, but maybe to another one
+            _owe(st, PUBCOMP, conn, sender, ident, time, frame)
         if kind == PUBREC or kind == PUBREL:
             return
         finish(st, at, F_HEADLESS)  # this is the answer to another message

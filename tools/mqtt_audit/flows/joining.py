@@ -212,14 +212,13 @@ def sent_again(pieces, connections):
     Said only if nothing speaks against it: the client's connection before this one left the same
     message (packet id, QoS, length, check value) without any answer, or without PUBCOMP, none of
     the answering side's bytes are missing on it, its session was to be kept and goes on
-    (messages.goes_on), and it was seen to end, or is in the same capture file, for nobody knows
-    what was left out between two.
+    (messages.goes_on), and it was seen to end: the capture may lack the answer with its end.
     """
     named = pieces.filter(pc.fill_null(pc.not_equal(pieces["client_id"], ""), False))
     key = _groups(named["client_id"], named["broker"], named["sender"], named["packet_id"])
     rows, follows = _lined_up(named, key)
     file, conn = _codes(rows["file"]), _whole(rows["connection"])
-    seen = _before(_yes(rows["closed"])) | (_before(file) == file)
+    seen = _before(_yes(rows["closed"]))
     same = follows & _same_before(rows, "qos", "length", "digest")
     # In MQTT 5 the Session Expiry Interval keeps it: that the session goes on says that it did.
     keeps = ~_yes(rows["clean"]) | (_whole(rows["level"]) == 5)

@@ -8,7 +8,7 @@ came about.
 import numpy as np
 import pyarrow as pa
 
-from ..compiled.layout import F_OPEN, F_REUSED
+from ..compiled.layout import END_REUSED, F_OPEN, F_REUSED
 from ..rules.ending import full, hidden, in_step, unreadable, unseen
 from .columns import MADE, OUTCOMES, PIECES, WAYS, build, heap, numbers, times, words
 from .places import places
@@ -95,7 +95,7 @@ def pieces(made, rows, conns, ways, files):
         "resends": pa.array(kept & (rows["dup_first"] > 0) & ordered),
         "unanswered": pa.array(open_ & unanswered),
         "alone": pa.array(ordered & (rows["dup_first"] == 0) & (rows["sent"] == 1)),
-        "closed": pa.array(conns["end"][conn] > 0),
+        "closed": pa.array((conns["end"][conn] > 0) & (conns["end"][conn] != END_REUSED)),
         "goes_on": pa.array(kept),
         "left": pa.array(open_ & left),
         "begins": pa.array(_begins(conn, conns)),

@@ -74,7 +74,12 @@ class ShippedAccounts(Accounts):
         now = time.monotonic()
         if self._unshipped and now - self._looked > LOOK_S:
             self._looked = now
-            self._unshipped = self.peers.unshipped(self._unshipped)
+            self._unshipped, gone = self.peers.unshipped(self._unshipped)
+            if gone:
+                log.warning("spools %s of peers are gone, and what they did not ship: marks begin "
+                            "anew with the first number that is missing of each device",
+                            ", ".join(gone))  # fmt: skip
+                self.marks.forget_ahead()
             self._file.shipped = not self._unshipped
             for key, position in self._unshipped.items():
                 tell_once(f"without --ship the marks have counted the spool {key} of a peer up to "

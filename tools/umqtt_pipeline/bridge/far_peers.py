@@ -29,6 +29,7 @@ class FarPeers:
         self.place, self.own, self.interval = place, own, interval
         self._positions = dict(seen)
         self.ends = {}  #: {id: position up to which the log has it}
+        self.listed = False  #: whether the store was asked for all of them
         self._fetched = deque()  # (id, Block, body)
         self._in = self._out = 0  # bytes fetched, of the thread; and taken, of the bridge
         self._said = {}  # {place: what was wrong with it the last time}
@@ -46,13 +47,15 @@ class FarPeers:
 
     def _run(self):
         while True:
+            found = {}
             try:
                 found = shipped.logs(self.place)
+                self._said.pop(self.place, None)
             except Unreachable as error:
-                found = {}
                 self._tell(self.place, error)
             for place, (start, parts) in found.items():
                 self._try(place, start, parts)
+            self.listed = self.listed or self.place not in self._said
             time.sleep(self.interval)
 
     def _tell(self, place, error):

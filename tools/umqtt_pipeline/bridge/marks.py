@@ -154,6 +154,14 @@ class Marks:
         self.unsigned = 0  #: readings without their device's code
         self._now = 0
 
+    def forget_ahead(self):
+        """Forget all numbers that are above one that is missing: their devices still hold them."""
+        for mark in self.marks.values():
+            if mark.starts:
+                mark.starts = mark.ends = ()
+                self.changed.add(mark)
+        self.tell_all()
+
     @contextmanager
     def uncounted(self):
         """What is fed meanwhile is in none of the counters: an earlier run or another bridge has

@@ -83,15 +83,18 @@ class Peers:
         return (end, False) if shipped is None else (min(end, shipped), True)
 
     def unshipped(self, wanted):
-        """What of `wanted`, {spool id: position}, an object store does not have yet, as far as is
-        known here."""
-        ends = {}
+        """(what of `wanted`, {spool id: position}, an object store does not have yet, the ids of
+        those of which that is all, as no peer has such a spool now), as far as is known here."""
+        ends, there = {}, 0
         for far in self.far:
             ends |= far.ends
         for folder, key, _ in self._open():
-            shipped = consumers.positions(folder).get(consumers.SHIP, 0)
+            shipped, there = consumers.positions(folder).get(consumers.SHIP, 0), there + 1
             ends[key] = max(ends.get(key, 0), shipped)
-        return {key: at for key, at in wanted.items() if ends.get(key, 0) < at}
+        known = there == len(self.folders) and all(far.listed for far in self.far)
+        gone = [key for key in wanted if key not in ends] if known else []
+        return {key: at for key, at in wanted.items()
+                if key not in gone and ends.get(key, 0) < at}, gone  # fmt: skip
 
     def register(self):
         """Keep the peers from deleting what is not yet in a snapshot of the marks."""
