@@ -21,6 +21,8 @@ ENDS = {
     "PUBACK": (1, [kit.ack(4, k) for k in range(1, 40)]),
     "PUBREC": (1, [kit.ack(5, k) for k in range(1, 40)]),
     "PUBCOMP": (1, [kit.ack(7, k) for k in range(1, 40)]),
+    "PUBREL of the client": (0, [kit.ack(6, k) for k in range(1, 40)]),
+    "PUBREL of the broker": (1, [kit.ack(6, k) for k in range(1, 40)]),
     "SUBACK": (1, [kit.suback(k, 1) for k in range(100, 120)]),
     "DISCONNECT": (0, [kit.packet(0xE0)]),
     "CONNECT": (0, [kit.connect("another", keep_alive=1)]),

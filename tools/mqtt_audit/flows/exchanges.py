@@ -21,6 +21,7 @@ from ..compiled.layout import (
     N_DONE_TEXT,
     N_FLOW_FREE,
     N_FLOWS,
+    N_FOUND,
     PENDING,
     PUBACK,
     PUBCOMP,
@@ -311,7 +312,7 @@ def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
         f = st.flows[_begin(st, at, conn, from_server, ident, time, frame, missing)]
         f["qos"], f["rel"], f["state"] = 2, max(time, 1), RELEASED_ONLY
         s = st.streams[2 * conn + from_server]
-        f["maybe"] = s["answered"]
+        f["maybe"] = s["answered"] or st.n[N_FOUND] & FOUND  # one found by its look may be none
         # Not if there was a PUBREC of a PUBLISH that the capture lacks: this may be its answer.
         f["early"] = s["strange"] == 0
     elif missing:  # the capture has the answer before the question
