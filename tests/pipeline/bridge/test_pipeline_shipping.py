@@ -384,20 +384,20 @@ def test_a_peer_on_a_disk_counts_as_far_as_it_has_shipped(writer, place, ships, 
 
 
 def test_marks_of_a_run_without_ship_wait_until_peers_have_shipped_what_they_count(
-        writer, tmp_path, monkeypatch, caplog):  # fmt: skip
+        writer, tmp_path, caplog):  # fmt: skip
     """Else they cover what only the other machine's disk has. To begin them anew would not do:
     what was below them is settled, and nobody sends it again."""
-    monkeypatch.setattr(accounts, "LOOK_S", 0.0)
     peer = SpoolWriter(tmp_path / "peer", SMALL)
     peer.append(publish(senml(2)), 1, NOON)
-    monkeypatch.setattr(writer, "shipper", SimpleNamespace(shipped=1 << 40), raising=False)
+    shipper = SimpleNamespace(shipped=writer.position)
 
     def begun():
         """(the accounts of a bridge that ships, its marks, its peers)."""
         file, marks = MarkFile(writer.folder, shipped=True), Marks()
         marks, position, seen = accounts.restore(writer, marks, file, with_rest=False)
         peers = Peers([str(peer.folder)], writer.id, seen, ships=True)
-        made = accounts.ShippedAccounts(writer, marks, position, writer.shipper, peers, file, seen)
+        made = accounts.ShippedAccounts(writer, marks, position, shipper, peers, file, seen)
+        made.settle()
         return made, marks, peers, file
 
     marks = Marks()
@@ -421,6 +421,7 @@ def test_marks_of_a_run_without_ship_wait_until_peers_have_shipped_what_they_cou
     shutil.move(tmp_path / "away", peer.folder)
     made, marks, peers, file = begun()
     consumers.register(peer.folder, "ship", peer.position)
+    made.settle()
     assert made.may_tell and len(marks.marks) == 1
     file.save(marks, writer.position, peers.positions)
     (peer.folder / "consumers" / "ship.json").unlink()

@@ -5,7 +5,6 @@ store has, too. Must not know sockets, or whom a mark is told.
 """
 
 import logging
-import time
 
 from ..spool import reader as spooling
 from ..spool.files import tell_once
@@ -16,7 +15,6 @@ log = logging.getLogger("umqtt.bridge")
 
 OWED_BYTES = 4 << 20  #: at most so much is acknowledged and not yet in the marks
 SHARE = 4 << 20  #: bytes of the spool that are looked at in one go
-LOOK_S = 1.0  #: between two looks at what peers have shipped
 
 
 class Accounts:
@@ -62,30 +60,27 @@ class ShippedAccounts(Accounts):
         super().__init__(spool, marks, position)
         self.shipper, self.peers, self._file = shipper, peers, file
         self._unshipped = {} if file.shipped else unshipped
-        self._looked = 0.0
 
     @property
     def may_tell(self):
         """False for a snapshot of marks that says more than is shipped, as after a run without."""
-        return self.position <= self.shipper.shipped and not self._owing()
+        return self.position <= self.shipper.shipped and not self._unshipped
 
-    def _owing(self):
-        """Whether the marks count what a peer has not shipped yet."""
-        now = time.monotonic()
-        if self._unshipped and now - self._looked > LOOK_S:
-            self._looked = now
-            self._unshipped, gone = self.peers.unshipped(self._unshipped)
-            if gone:
-                log.warning("spools %s of peers are gone, and what they did not ship: marks begin "
-                            "anew with the first number that is missing of each device",
-                            ", ".join(gone))  # fmt: skip
-                self.marks.forget_ahead()
-            self._file.shipped = not self._unshipped
-            for key, position in self._unshipped.items():
-                tell_once(f"without --ship the marks have counted the spool {key} of a peer up to "
-                          f"position {position}: none is told until it is shipped so far. To give "
-                          f"that up, end the bridge and remove {self._file.path}")  # fmt: skip
-        return bool(self._unshipped)
+    def _look(self):
+        """Look what of the peers is shipped by now of that which the marks count."""
+        gone = self.peers.gone() & self._unshipped.keys()
+        if gone:
+            log.warning("spools %s of peers are gone, and what they did not ship: marks begin anew "
+                        "with the first number that is missing of each device",
+                        ", ".join(sorted(gone)))  # fmt: skip
+            self.marks.forget_ahead()
+        left = self.peers.unshipped(self._unshipped)
+        self._unshipped = {key: at for key, at in left.items() if key not in gone}
+        self._file.shipped = not self._unshipped
+        for key, position in self._unshipped.items():
+            tell_once(f"without --ship the marks have counted the spool {key} of a peer up to "
+                      f"position {position}: none is told until it is shipped so far. To give "
+                      f"that up, end the bridge and remove {self._file.path}")  # fmt: skip
 
     @property
     def waiting(self):
@@ -95,6 +90,8 @@ class ShippedAccounts(Accounts):
         self.shipper.durable(self.spool.position)
 
     def settle(self):
+        if self._unshipped:
+            self._look()
         end = min(self.shipper.shipped, self.position + SHARE)
         if end <= self.position:
             return False

@@ -65,12 +65,13 @@ class Peers:
             yield folder, key, position
 
     def gone(self):
-        """Ids of spools that peers have had, and have no more: they were begun anew. Empty if a
-        folder is not there now, and with peers in an object store, of which that is not known."""
-        found = {key for _, key, _ in self._open()}
-        if self.far or not self.folders or len(found) < len(self.folders):
+        """Ids of spools that peers have had and have no more: they were begun anew, or are peers no
+        longer. Empty as long as a folder is not there, or a store has not answered."""
+        found = [key for _, key, _ in self._open()]
+        known = len(found) == len(self.folders) and all(far.listed for far in self.far)
+        if not known:
             return set()
-        return set(self.positions) - found
+        return set(self.positions).difference(found, *(far.ends for far in self.far))
 
     def _end(self, folder):
         """(how far a peer's spool counts, whether that is known here late): what ships, or should,
@@ -83,18 +84,15 @@ class Peers:
         return (end, False) if shipped is None else (min(end, shipped), True)
 
     def unshipped(self, wanted):
-        """(what of `wanted`, {spool id: position}, an object store does not have yet, the ids of
-        those of which that is all, as no peer has such a spool now), as far as is known here."""
-        ends, there = {}, 0
+        """What of `wanted`, {spool id: position}, an object store does not have yet, as far as is
+        known here."""
+        ends = {}
         for far in self.far:
             ends |= far.ends
         for folder, key, _ in self._open():
-            shipped, there = consumers.positions(folder).get(consumers.SHIP, 0), there + 1
+            shipped = consumers.positions(folder).get(consumers.SHIP, 0)
             ends[key] = max(ends.get(key, 0), shipped)
-        known = there == len(self.folders) and all(far.listed for far in self.far)
-        gone = [key for key in wanted if key not in ends] if known else []
-        return {key: at for key, at in wanted.items()
-                if key not in gone and ends.get(key, 0) < at}, gone  # fmt: skip
+        return {key: at for key, at in wanted.items() if ends.get(key, 0) < at}
 
     def register(self):
         """Keep the peers from deleting what is not yet in a snapshot of the marks."""

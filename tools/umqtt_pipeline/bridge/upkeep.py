@@ -66,7 +66,8 @@ class Upkeep:
 
     def _give_up(self):
         """A peer that was begun anew reads under another name: nobody moves the old one on."""
-        for name in consumers.give_up_bridges(self.spool.folder, self.peers.gone()):
+        gone = self.peers.gone() if self.peers.folders else ()
+        for name in consumers.give_up_bridges(self.spool.folder, gone):
             log.info("the reader %s is given up: no peer has that id now", name)
 
     def keep_session(self, session, topics):
