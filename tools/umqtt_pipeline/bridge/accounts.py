@@ -70,8 +70,8 @@ class ShippedAccounts(Accounts):
         """Look what of the peers is shipped by now of that which the marks count."""
         gone = self.peers.gone() & self._unshipped.keys()
         if gone:
-            log.warning("spools %s of peers are gone, and what they did not ship: marks begin anew "
-                        "with the first number that is missing of each device",
+            log.warning("spools %s of peers are gone, and what they did not ship: marks begin "
+                        "anew with the first number that is missing of each device",
                         ", ".join(sorted(gone)))  # fmt: skip
             self.marks.forget_ahead()
         left = self.peers.unshipped(self._unshipped)

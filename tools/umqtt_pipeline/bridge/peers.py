@@ -65,8 +65,8 @@ class Peers:
             yield folder, key, position
 
     def gone(self):
-        """Ids of spools that peers have had and have no more: they were begun anew, or are peers no
-        longer. Empty as long as a folder is not there, or a store has not answered."""
+        """Ids of spools that peers have had and have no more: they were begun anew, or are no
+        peers now. Empty as long as a folder is not there, or a store has not answered."""
         found = [key for _, key, _ in self._open()]
         known = len(found) == len(self.folders) and all(far.listed for far in self.far)
         if not known:
