@@ -78,11 +78,15 @@ def test_a_long_packet_is_looked_at_once(served):
 
 def test_a_connection_that_is_lost_is_seen_while_nothing_is_read(served):
     """A full spool reads nothing: poll would return at once, again and again."""
+    connected = threading.Event()
+
     def reset(peer):
+        assert connected.wait(30)  # a reset before connect() returns is another error
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.close()
 
     link = Link(Settings(*served(reset), "nowhere"))
+    connected.set()
     try:
         with pytest.raises(wire.Closed, match="lost"):
             for _ in range(100):
