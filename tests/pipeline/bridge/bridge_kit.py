@@ -40,10 +40,10 @@ def start(broker, folder, *more, environment=()):
 
 class Device:
     """A paho client that keeps every reading until the bridge's mark covers it, as the firmware
-    does, and publishes again what is not covered."""
+    does, and publishes again what is not covered. lows: its readings say what it still holds."""
 
-    def __init__(self, broker, name="dev1"):
-        self.name, self.broker = name, broker
+    def __init__(self, broker, name="dev1", lows=True):
+        self.name, self.broker, self.lows = name, broker, lows
         self.upto, self.next = 0, 1
         self.marks = []
         self.client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "paho-" + name)
@@ -61,7 +61,7 @@ class Device:
 
     def publish(self, first, last):
         for sequence in range(first, last + 1):
-            low = min(self.upto + 1, sequence)
+            low = min(self.upto + 1, sequence) if self.lows else 1
             info = self.client.publish(topic(self.name), senml(sequence, low=low), 1)
         return info
 

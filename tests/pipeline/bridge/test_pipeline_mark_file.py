@@ -176,6 +176,6 @@ def test_flipped_bits_are_noticed_and_nothing_behind_them_counts(tmp_path):
         if at < whole:
             with pytest.raises(ValueError):
                 loaded(tmp_path)
-            assert mark_file.position(odd) is None
+            assert mark_file.newest(odd) is None
         else:
-            assert loaded(tmp_path) == (old, 1, {}) and mark_file.position(odd) == 1
+            assert loaded(tmp_path) == (old, 1, {}) and mark_file.newest(odd)["position"] == 1

@@ -45,6 +45,15 @@ def ship(writer, place):
     return made
 
 
+def ship_marks(writer, shipper):
+    """Ship the marks of all that is in a spool, as its bridge does."""
+    marks = Marks()
+    for block, raw in reader.walk(writer.folder, 0, writer.position):
+        marks.feed(raw, now=block.received)
+    MarkFile(writer.folder, shipped=True).save(marks, writer.position, {})
+    shipper.ship_marks(1)
+
+
 def log_of(writer, place):
     return f"{place}/{writer.id}"
 
@@ -96,11 +105,13 @@ def test_the_source_cuts_a_log_as_it_cuts_the_folder(writer, place):
 def test_what_all_readers_are_done_with_is_removed(writer, place):
     for last in range(1, 20):
         grow(writer, last - 1, last)
-        ship(writer, place)
+        made = ship(writer, place)
     log = log_of(writer, place)
     assert shipped.trim(log) == 0, "nobody reads it yet"
     _, parts = shipped.parts(log)
     consumers.register(log, "one", parts[9].end)
+    assert shipped.trim(log) == 0, "no marks of it are there"
+    ship_marks(writer, made)
     consumers.register(log, "two", parts[4].end - 1)
     assert shipped.trim(log) == 4
     consumers.register(log, "two", parts[9].end + 1)
@@ -200,6 +211,7 @@ def test_a_put_whose_answer_was_lost_while_the_spool_grew(writer, place, monkeyp
     assert made.shipped == 0
     first = writer.position
     if removed:
+        shipped.put_marks(log_of(writer, place), first, b"")
         consumers.register(log_of(writer, place), "ingest", first)
         assert shipped.trim(log_of(writer, place)) == 1
     grow(writer, 2, 4)
@@ -223,6 +235,7 @@ def test_a_put_that_comes_after_its_object_was_removed(writer, place, monkeypatc
     Unanswered(monkeypatch)
     with pytest.raises(objects.Unreachable):
         made._ship()
+    shipped.put_marks(log_of(writer, place), first, b"")
     consumers.register(log_of(writer, place), "ingest", first)
     assert shipped.trim(log_of(writer, place)) == 1
     grow(writer, 2, 4)
@@ -285,7 +298,8 @@ def test_a_mark_waits_for_the_store_and_the_machine_may_be_lost(broker, server, 
     assert done.returncode == 0, done.stderr
     rows = dataset(tmp_path / "tables", "silver").to_table().to_pylist()
     assert Counter(row["sequence"] for row in rows) == Counter(range(1, 161))
-    assert not any(shipped.parts(log)[1] for log in shipped.spools(place)), "all is released"
+    left = [shipped.parts(log)[1] for log in shipped.spools(place)]
+    assert [] in left, "of the bridge that has ended all is released"
 
 
 def bridge_at(broker, machine, place, *more):
@@ -414,9 +428,9 @@ def test_marks_of_a_run_without_ship_wait_until_peers_have_shipped_what_they_cou
     assert not begun()[0].may_tell, "it may come back"
     SpoolWriter(tmp_path / "peer", SMALL).close()
     made, marks, *_ = begun()
-    assert made.may_tell and "are gone" in caplog.text
+    assert made.may_tell and "no peer has the spools" in caplog.text
     (mark,) = marks.marks.values()
-    assert (mark.upto, [*mark.starts]) == (0, []), "what only the lost one had is sent again"
+    assert [*mark.starts] == [2], "another mark may have covered it: nobody sends it again"
     shutil.rmtree(tmp_path / "peer")
     shutil.move(tmp_path / "away", peer.folder)
     made, marks, peers, file = begun()
@@ -427,6 +441,98 @@ def test_marks_of_a_run_without_ship_wait_until_peers_have_shipped_what_they_cou
     (peer.folder / "consumers" / "ship.json").unlink()
     assert begun()[0].may_tell
     peer.close()
+
+
+def fed(place, own="0123456789abcdef", seen=()):
+    """The marks of a bridge that begins with this place as its peer, and what it has read."""
+    marks, peers = Marks(), Peers([place], own, seen)
+
+    def listed():
+        peers.feed(marks)
+        return peers.far[0].listed
+
+    wait_until(listed, 30, "the list of the logs")
+    peers.feed(marks)
+    return marks, peers.positions
+
+
+@pytest.mark.parametrize("seen", [False, True], ids=["new", "old"])
+def test_marks_of_what_ingest_has_removed_come_from_the_log(writer, place, seen, caplog):
+    """A bridge elsewhere, for a machine that is lost, or one that was away: of devices without
+    `low` nobody else knows what they need not send again."""
+    writer.append(publish(senml(1)), 1, NOON)
+    made, began = ship(writer, place), writer.position
+    for number in (2, 3, 5, 6):
+        writer.append(publish(senml(number)), 1, NOON)
+        made = ship(writer, place)
+    log = log_of(writer, place)
+    consumers.register(log, "ingest", writer.position)
+    ship_marks(writer, made)
+    assert shipped.trim(log) == 5
+    writer.append(publish(senml(7)), 1, NOON)
+    ship(writer, place)
+    marks, positions = fed(place, seen={writer.id: began} if seen else ())
+    (mark,) = marks.marks.values()
+    assert (mark.upto, [*mark.starts], [*mark.ends]) == (3, [5], [7]) and marks.due
+    assert positions[writer.id] == writer.position
+    assert "know nothing" not in caplog.text
+
+
+def test_damaged_marks_of_a_log_are_told(writer, place, caplog):
+    grow(writer, 0, 3)
+    made = ship(writer, place)
+    ship_marks(writer, made)
+    log, name = log_of(writer, place), f"marks/{writer.position:020d}"
+    consumers.register(log, "ingest", writer.position)
+    shipped.trim(log)
+    assert run("verify", "--spool", place).returncode == 0
+    raw = bytearray(objects.read(log, name))
+    raw[40] ^= 1
+    objects.remove(log, [name])
+    objects.create(log, name, bytes(raw))
+    done = run("verify", "--spool", place)
+    assert done.returncode == 1 and f"{log}/{name} is damaged" in done.stdout
+    marks, positions = fed(place)
+    assert not marks.marks and "is damaged" in caplog.text and "know nothing" in caplog.text
+
+
+def test_marks_of_more_than_is_shipped_are_not_shipped(writer, place):
+    grow(writer, 0, 3)
+    made = ship(writer, place)
+    end = writer.position
+    grow(writer, 3, 4)
+    ship_marks(writer, made)
+    assert shipped.marked(log_of(writer, place)) == (0, 0)
+    MarkFile(writer.folder).save(Marks(), end, {"0123456789abcdef": 7})  # of a run without --ship
+    made.ship_marks(1)
+    assert shipped.marked(log_of(writer, place)) == (0, 0)
+    MarkFile(writer.folder, shipped=True).save(Marks(), end, {"0123456789abcdef": 7})
+    made.ship_marks(1)
+    assert shipped.marked(log_of(writer, place))[0] == end
+
+
+@pytest.mark.parametrize("broker", ["iotcore"], indirect=True)
+def test_a_bridge_for_a_lost_one_tells_marks_of_what_ingest_has_removed(broker, place, tmp_path):
+    device = Device(broker, lows=False)
+    try:
+        bridge = bridge_at(broker, tmp_path / "here", place, "--peer", place)
+        for _ in range(6):
+            device.take(50)
+            device.confirmed()
+        wait_until(lambda: any(shipped.marked(log)[0] for log in shipped.spools(place)), 60,
+                   "marks in the store")  # fmt: skip
+        (log,) = shipped.spools(place)
+        bridge.send_signal(signal.SIGKILL)
+        bridge.wait()
+        shutil.rmtree(tmp_path / "here")
+        consumers.register(log, "ingest", shipped.extent(log)[1])
+        assert shipped.trim(log) > 0
+        bridge = bridge_at(broker, tmp_path / "there", place, "--peer", place)
+        device.take(2)
+        device.confirmed()
+        assert end(bridge) == 0
+    finally:
+        device.close()
 
 
 def test_what_else_is_below_the_place_stops_nobody(writer, place, caplog):

@@ -69,11 +69,10 @@ class ShippedAccounts(Accounts):
     def _look(self):
         """Look what of the peers is shipped by now of that which the marks count."""
         gone = self.peers.gone() & self._unshipped.keys()
-        if gone:
-            log.warning("spools %s of peers are gone, and what they did not ship: marks begin "
-                        "anew with the first number that is missing of each device",
+        if gone:  # their marks were told, or are like those: nobody knows which
+            log.warning("no peer has the spools %s any more. What they did not ship is lost, and "
+                        "the marks count it, as they did without --ship",
                         ", ".join(sorted(gone)))  # fmt: skip
-            self.marks.forget_ahead()
         left = self.peers.unshipped(self._unshipped)
         self._unshipped = {key: at for key, at in left.items() if key not in gone}
         self._file.shipped = not self._unshipped

@@ -1,24 +1,37 @@
 """The logs of the other bridges in an object store: what peers.py does with their folders, by a
 thread of its own, for a store may be slow or away.
 
-Knows logs (spool/shipped.py). Must not know marks or sockets. It is no reader that a log waits
-for: if something was removed before it was read, marks stand still for it, and its devices send it
-again.
+Knows logs (spool/shipped.py), and the marks that they hold. Must not know sockets. It is no reader
+that a log waits for: the log's marks stand for what was removed before it was read here.
 """
 
 import logging
 import threading
 import time
 from collections import deque
+from typing import NamedTuple
 
 from ..spool import shipped
 from ..spool.files import SpoolError
 from ..spool.objects import Unreachable
+from . import mark_file
+from .marks import Marks
 
 log = logging.getLogger("umqtt.peers")
 
 INTERVAL_S = 1.0
 WAITING_BYTES = 8 << 20  #: fetched and not yet taken
+
+
+class Found(NamedTuple):
+    """What a log has up to position `end`. key: its id; received: when that came, unix us; body:
+    bytes of PUBLISH packets; marks: Marks that stand for all before `end`, or None"""
+
+    key: str
+    end: int
+    received: int
+    body: bytes
+    marks: Marks | None = None
 
 
 class FarPeers:
@@ -30,19 +43,19 @@ class FarPeers:
         self._positions = dict(seen)
         self.ends = {}  #: {id: position up to which the log has it}
         self.listed = False  #: whether the store was asked for all of them
-        self._fetched = deque()  # (id, Block, body)
+        self._fetched = deque()  # of Found
         self._in = self._out = 0  # bytes fetched, of the thread; and taken, of the bridge
         self._said = {}  # {place: what was wrong with it the last time}
         self._thread = None  # begun by the first `take`
 
     def take(self):
-        """Yield (id, Block, body) of what came since the last time, in the order of each log."""
+        """Yield each Found since the last time, in the order of each log."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="peers", daemon=True)
             self._thread.start()
         while self._fetched:
             found = self._fetched.popleft()
-            self._out += len(found[2])
+            self._out += len(found.body)
             yield found
 
     def _run(self):
@@ -75,7 +88,9 @@ class FarPeers:
         if key == self.own:
             return
         self.ends[key] = parts[-1].end if parts else start
-        position = max(start, self._positions.get(key, start))
+        position = self._positions.get(key, -1)
+        if position < start:
+            position = self._positions[key] = self._marked(place, key, start)
         for part in parts:
             if part.end <= position:
                 continue
@@ -85,5 +100,25 @@ class FarPeers:
                 for block in reader.headers(max(position, reader.first), part.end):
                     body = reader.body(block)
                     self._in += len(body)
-                    self._fetched.append((key, block, body))
+                    self._fetched.append(Found(key, block.end, block.received, body))
             self._positions[key] = position = part.end
+
+    def _marked(self, place, key, start):
+        """Take the marks of a log for what it does not have any more; returns the position from
+        which on it is to be read."""
+        position, _ = shipped.marked(place)
+        marks = Marks()
+        if position:
+            try:
+                mark_file.load(marks, shipped.read_marks(place, position))
+            except FileNotFoundError:  # there are newer ones
+                return self._marked(place, key, start)
+            except (ValueError, KeyError, TypeError) as error:
+                log.warning("%s/%s/%020d is damaged (%s)", place, shipped.MARKS, position, error)
+                position = 0
+        if position < start:
+            log.warning("%s has removed its messages before position %d, and its marks do not "
+                        "cover them: the marks here know nothing of them", place, start)
+            return start
+        self._fetched.append(Found(key, position, 0, b"", marks))
+        return position

@@ -83,11 +83,11 @@ def about(body):
     return json.loads(bytes(body[4 : 4 + length])), 4 + length
 
 
-def position(raw):
-    """The position that the bytes of a file are of, without a look at the marks; None if its first
-    record is damaged."""
+def newest(raw):
+    """What the last record in the bytes of a file says of itself, without a look at the marks;
+    None if the first one is damaged."""
     found = [body for _, body in records(raw)]
-    return about(found[-1])[0]["position"] if found else None
+    return about(found[-1])[0] if found else None
 
 
 def is_damaged(raw):

@@ -124,6 +124,20 @@ class Mark:
             starts.pop()
             ends.pop()
 
+    def join(self, other):
+        """All that `other` has seen has arrived."""
+        upto, starts, ends = max(self.upto, other.upto), [], []
+        for start, end in sorted((*zip(self.starts, self.ends), *zip(other.starts, other.ends))):
+            if starts and start <= ends[-1] + 1:
+                ends[-1] = max(ends[-1], end)
+            elif start <= upto + 1:
+                upto = max(upto, end)
+            else:
+                starts.append(start)
+                ends.append(end)
+        self.upto, self.at = upto, max(self.at, other.at)
+        self.starts, self.ends = starts[:RANGE_LIMIT] or (), ends[:RANGE_LIMIT] or ()
+
     def missing(self, limit=MISSING_LIMIT):
         """The first gaps as [[first, last], ...]."""
         out, after = [], self.upto
@@ -154,13 +168,12 @@ class Marks:
         self.unsigned = 0  #: readings without their device's code
         self._now = 0
 
-    def forget_ahead(self):
-        """Forget all numbers that are above one that is missing: their devices still hold them."""
-        for mark in self.marks.values():
-            if mark.starts:
-                mark.starts = mark.ends = ()
-                self.changed.add(mark)
-        self.tell_all()
+    def join(self, others):
+        """Take over what `others`, the Marks of another bridge, say as well."""
+        for key, theirs in others.marks.items():
+            mark = self._mark(key)
+            mark.join(theirs)
+            self.changed.add(mark)
 
     @contextmanager
     def uncounted(self):

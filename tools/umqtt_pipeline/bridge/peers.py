@@ -109,10 +109,13 @@ class Peers:
         object store has it is known here later than there, so each bridge tells the marks of all.
         """
         for far in self.far:
-            for key, block, body in far.take():
-                marks.feed(body, now=block.received)
-                self.unsaved += block.length
-                self.positions[key] = block.end
+            for found in far.take():
+                if found.marks is None:
+                    marks.feed(found.body, now=found.received)
+                else:
+                    marks.join(found.marks)
+                self.unsaved += len(found.body)
+                self.positions[found.key] = found.end
         for folder, key, position in self._open():
             if key not in self.positions:
                 consumers.register(folder, self.name, position)

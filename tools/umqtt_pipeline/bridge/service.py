@@ -133,7 +133,7 @@ class Bridge:
         self.marks, position, seen = restored
         self._seen = dict(seen)
         self.peers = Peers(s.peers, spool.id, seen, s.ship is not None)
-        self.upkeep = Upkeep(spool, file, position, self.peers, s.metrics)
+        self.upkeep = Upkeep(spool, file, position, self.peers, s.metrics, s.ship is not None)
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -475,6 +475,8 @@ class Bridge:
         if self.spool.in_place():  # else the folder may be another bridge's by now
             self._account()
             self.upkeep.snapshot(self.marks, self._accounts.position)
+            if self.shipper:
+                self.shipper.end()
         self._metrics()
         if self.shipper and self.shipper.shipped < self.spool.position:
             log.warning("the object store has %s up to position %d of %d: the next start ships "

@@ -12,11 +12,13 @@ import logging
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from ..spool import consumers, objects, shipped
 from ..spool.files import SpoolError, segments
 from ..spool.reader import begin, covering
 from ..spool.segment import SegmentReader
+from . import mark_file
 
 log = logging.getLogger("umqtt.ship")
 
@@ -43,6 +45,7 @@ class Shipper:
         self._durable = spool.position
         self._kept = 0  # position that is registered
         self._unanswered = False  # whether the last put may have come without an answer
+        self._marked = 0, 0  # position and bytes of the marks that the store has
         self._news, self._hurry, self._stopping = (threading.Event() for _ in range(3))
         if consumers.SHIP not in consumers.positions(self.folder):
             consumers.register(self.folder, consumers.SHIP, begin(self.folder))
@@ -78,6 +81,27 @@ class Shipper:
         self._thread.join(patience)
         with suppress(SpoolError, OSError):
             self.keep()
+
+    def end(self):
+        """Ship the last marks, if the store takes anything now."""
+        if self.fault is None and self.error is None and not self._thread.is_alive():
+            with suppress(OSError):
+                self.ship_marks(1)
+
+    def ship_marks(self, least):
+        """Ship the marks, if they are of `least` bytes of the spool or more, and of nothing that
+        is not shipped. Raises Unreachable."""
+        position, path = self._marked[0], Path(self.folder, "marks")
+        if self.shipped - position < max(least, 1):
+            return
+        try:
+            raw = path.read_bytes()  # the bridge may be adding a record: it is left out then
+        except OSError:
+            return
+        told = mark_file.newest(raw)
+        if told and told["shipped"] and position < told["position"] <= self.shipped:
+            shipped.put_marks(self.place, told["position"], raw)
+            self._marked = told["position"], len(raw)
 
     # -- the thread -------------------------------------------------------------------------------
 
@@ -116,6 +140,7 @@ class Shipper:
                 if self.error is not None:
                     log.info("%s: the object store takes what is shipped again", self.place)
                     self.error = None
+            self.ship_marks(self._marked[1])  # they cost no more than the readings
             if last:
                 return False
             if not self._stopping.is_set():
@@ -142,6 +167,7 @@ class Shipper:
                              "new spool in another folder")  # fmt: skip
         if parts and parts[-1].base >= start:
             self._compare(parts[-1].base, parts[-1].end)
+        self._marked = shipped.marked(self.place)
         self.shipped = end
 
     def _compare(self, base, end):

@@ -18,7 +18,9 @@ from .disk_reserve import Reserve
 log = logging.getLogger("umqtt.bridge")
 
 SNAPSHOT_BYTES = 16 << 20  #: spooled between two snapshots of the marks
-PEERS_S = 5.0  #: between them if a peer's folder was read: its bridge keeps that, and may be full
+#: Between them if a peer's folder was read, as its bridge keeps that, and may be full; or if the
+#: marks are shipped, as the log in the store keeps what they do not cover.
+AWAITED_S = 5.0
 
 
 class Upkeep:
@@ -27,15 +29,16 @@ class Upkeep:
     file        MarkFile, of which the marks were restored, true up to `snapshot_at`
     peers       the bridge's Peers
     metrics     path of the metrics file, or None
+    ships       whether the file of the marks is shipped
     """
 
-    def __init__(self, spool, file, snapshot_at, peers, metrics):
-        self.spool, self.peers, self.metrics = spool, peers, metrics
+    def __init__(self, spool, file, snapshot_at, peers, metrics, ships):
+        self.spool, self.peers, self.metrics, self.ships = spool, peers, metrics, ships
         self.snapshot_at = snapshot_at
         self.deleted = 0  #: segments
         self.reserve = Reserve(spool.folder)
         self._file = file
-        self._snapshot_due = 0.0  # if a peer was read
+        self._snapshot_due = 0.0  # if somebody waits for it
         self._failing = {}  # what cannot be written, and why
 
     def house(self, marks, position, full):
@@ -44,10 +47,10 @@ class Upkeep:
         miss readings for its marks, and their devices send them again."""
         done = self.spool.done_with(full)
         behind = position - self.snapshot_at + self.peers.unsaved
-        read = self.peers.folders and self.peers.unsaved
-        waits = read and time.monotonic() >= self._snapshot_due
+        awaited = behind if self.ships else self.peers.folders and self.peers.unsaved
+        waits = awaited and time.monotonic() >= self._snapshot_due
         if done > self.snapshot_at or behind > SNAPSHOT_BYTES or waits:
-            self._snapshot_due = time.monotonic() + PEERS_S
+            self._snapshot_due = time.monotonic() + AWAITED_S
             self.snapshot(marks, position)
         if done:
             self.deleted += self.spool.trim(self.snapshot_at, full)

@@ -118,9 +118,9 @@ def _promises(folder, key):
     found = {f"reader {name!r} has had": position
              for name, position in consumers.reached(folder, key).items()}  # fmt: skip
     path = folder / "marks"
-    position = mark_file.position(read_small(path)) if path.exists() else None
-    if position is not None:
-        found["`marks` are of position"] = position
+    told = mark_file.newest(read_small(path)) if path.exists() else None
+    if told is not None:
+        found["`marks` are of position"] = told["position"]
     return found
 
 

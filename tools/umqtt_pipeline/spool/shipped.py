@@ -6,6 +6,9 @@ payload means. The bridge of the spool is its only writer (bridge/shipping.py).
     PREFIX/ID/blocks/POSITION      the bytes of the spool ID from that position on, whole blocks of
                                    one segment; with its header where they begin it
     PREFIX/ID/consumers/NAME.json  what a reader will never ask for again (consumers.py)
+    PREFIX/ID/marks/POSITION       the bridge's file `marks` as of that position: what is below it
+                                   may be removed, as other bridges take their marks from here.
+                                   The highest counts
     PREFIX/ID/from/POSITION        nothing below it is there: it is removed, or was never shipped.
                                    The highest counts. A list has it behind the blocks: what is
                                    removed meanwhile is known to be
@@ -21,6 +24,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
 
+from ..bridge.mark_file import is_damaged
 from . import consumers, objects
 from .files import HEADER, SpoolError, refuse, tell_once
 from .segment import SEGMENT_MAGIC, SegmentReader
@@ -28,6 +32,7 @@ from .segment import SEGMENT_MAGIC, SegmentReader
 BLOCKS = "blocks"
 LOG = re.compile(r"[0-9a-f]{16}")  #: the name of a log
 FROM = "from"
+MARKS = "marks"
 CACHE_BYTES = 64 << 20  #: of objects that were read last: planning and reading ask for the same
 
 
@@ -205,6 +210,11 @@ def verify(place):
             wrong = str(error)
         if wrong is None or begin(place) <= part.base:  # else every reader is done with it
             yield size, wrong
+    position, size = marked(place)
+    if position:
+        with suppress(FileNotFoundError):  # there are newer ones
+            damaged = is_damaged(read_marks(place, position))
+            yield size, f"{place}/{MARKS}/{position:020d} is damaged" if damaged else None
 
 
 def walk(place, start, stop):
@@ -213,16 +223,36 @@ def walk(place, start, stop):
         yield block, reader.body(block)
 
 
+def marked(place):
+    """(position of the newest `marks` of a log, its bytes); (0, 0) if it has none. Raises
+    Unreachable."""
+    found = objects.listed(place, MARKS)
+    return (int(found[-1][0][-20:]), found[-1][1]) if found else (0, 0)
+
+
+def read_marks(place, position):
+    """The bytes of `marks` as of `position`. Raises FileNotFoundError: there are newer ones;
+    Unreachable."""
+    return objects.read(place, f"{MARKS}/{position:020d}")
+
+
+def put_marks(place, position, data):
+    """Put the bytes of `marks` as of `position`, and remove what is older. Raises Unreachable."""
+    objects.create(place, f"{MARKS}/{position:020d}", data)
+    old = [name for name, _ in objects.listed(place, MARKS) if int(name[-20:]) < position]
+    objects.remove(place, old)
+
+
 def begin_at(place, position):
     """Say that nothing below `position` is there. It never goes back, whoever else says so."""
     objects.create(place, f"{FROM}/{position:020d}", b"")
 
 
 def trim(place):
-    """Remove what every registered reader is done with; returns the number of objects removed.
-    Any reader may do it: the bridge of this log may be gone for good. Raises SpoolError,
-    Unreachable."""
-    floor = consumers.done_with(place)
+    """Remove what every registered reader is done with and the `marks` of the log cover; returns
+    the number of objects removed. Any reader may do it: the bridge of this log may be gone for
+    good. Raises SpoolError, Unreachable."""
+    floor = min(consumers.done_with(place), marked(place)[0])
     start, found = parts(place, skip_damaged=True)
     done = [part.end for part in found if part.end <= floor]
     if done:
