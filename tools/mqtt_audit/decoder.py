@@ -22,7 +22,7 @@ from .compiled.layout import (
     WANT_FLOWS,
     WANT_HELD,
 )  # fmt: skip
-from .flows import exchanges, ordering
+from .flows import ordering, table
 from .mqtt import packets
 from .report.rows import Rows
 from .rules import ending
@@ -96,7 +96,7 @@ class Decoder:
                 arrays.more_arena()
 
     def _sweep(self, everything):
-        while not exchanges.sweep(self.arrays.talk, everything):
+        while not table.sweep(self.arrays.talk, everything):
             self.rows.emit()
 
     def warm(self, segments):

@@ -6,11 +6,13 @@ Knows: audit_kit, the tables. Must not know: how exchanges are put together.
 """
 
 import audit_kit as kit
+import mqtt5 as five
 import pytest
 from devices import Device, rows
 
 A1, A1_DUP, B1 = (kit.publish("t", text, 1, 1, dup=dup)
                   for text, dup in ((b"A", False), (b"A", True), (b"B", False)))  # fmt: skip
+C1 = kit.publish("t", b"C", 1, 1)
 A2, A2_DUP, B2 = (kit.publish("t", text, 2, 1, dup=dup)
                   for text, dup in ((b"A", False), (b"A", True), (b"B", False)))  # fmt: skip
 PUBACK, PUBREC, PUBREL, PUBCOMP = (kit.ack(kind, 1) for kind in (4, 5, 6, 7))
@@ -33,12 +35,34 @@ RIGHT = {
     "so, and the next message is the same": [(0, A1), (1, PUBACK), (0, A1_DUP), (0, A1),
                                              (1, PUBACK), (1, PUBACK)],
     "twice twice": [(0, A1), (0, A1_DUP), (1, PUBACK), (1, PUBACK)],
+    # It arrives behind the next message, whose sender takes it for the answer to that.
+    "the second PUBACK frees it": [(0, A1), (0, A1_DUP), (1, PUBACK), (1, PUBACK), (0, B1),
+                                   (0, C1), (1, PUBACK), (1, PUBACK)],
+    "so, and the next is the same": [(0, A1), (0, A1_DUP), (1, PUBACK), (1, PUBACK), (0, B1),
+                                     (0, B1), (1, PUBACK), (1, PUBACK)],
+    "so, for a repetition behind its answer": [
+        (0, A1), (1, PUBACK), (0, A1_DUP), (1, PUBACK), (0, B1), (0, C1), (1, PUBACK),
+        (1, PUBACK)],
+    "so, again and again": [(0, A1), (0, A1_DUP), (1, PUBACK), (1, PUBACK), (0, B1), (0, C1),
+                            (1, PUBACK), (1, PUBACK), (0, B1), (0, C1), (1, PUBACK), (1, PUBACK)],
+    "the second PUBCOMP frees it": [(0, A2), (1, PUBREC), (0, PUBREL), (0, PUBREL), (1, PUBCOMP),
+                                    (1, PUBCOMP), (0, B2), (1, PUBREC), (0, PUBREL), (0, C1),
+                                    (1, PUBCOMP), (1, PUBACK)],
 }  # fmt: skip
 WRONG = {
     "PUBACK": [(0, A1), (0, A1_DUP), (1, kit.ack(4, 99)), (1, PUBACK), (1, PUBACK)],
     "PUBREC": [(0, A1), (0, A1_DUP), (1, kit.ack(5, 99)), (1, PUBACK)],
     "PUBCOMP": [(0, A1), (0, A1_DUP), (1, kit.ack(7, 99)), (1, PUBACK)],
 }
+#: What its sender must not do: there were no more answers than messages.
+TOO_EARLY = {
+    "one answer": [(0, A1), (0, A1_DUP), (1, PUBACK), (0, B1), (0, C1)],
+    "one of two is taken": [(0, A1), (0, A1_DUP), (1, PUBACK), (1, PUBACK), (0, B1), (0, C1),
+                            (0, B1)],
+    "PUBREC only": [(0, A2), (0, A2_DUP), *REST, (1, PUBREC), (0, B2), (1, PUBREC), (0, C1)],
+    "before PUBREL": [(0, A2), (1, PUBREC), (0, PUBREL), (0, PUBREL), (1, PUBCOMP), (1, PUBCOMP),
+                      (0, B2), (0, C1)],
+}  # fmt: skip
 
 
 def _found(sender, packets, tmp_path, flags=2):
@@ -62,6 +86,40 @@ def test_the_second_answer_is_right_whoever_has_the_identifier(packets, sender, 
 def test_an_answer_to_another_identifier_is_wrong(packets, sender, tmp_path):
     (one,) = _found(sender, packets, tmp_path)
     assert "99" in one["what"]
+
+
+@pytest.mark.parametrize("sender", [0, 1], ids=["client", "broker"])
+@pytest.mark.parametrize("packets", TOO_EARLY.values(), ids=TOO_EARLY)
+def test_each_answer_too_many_frees_the_identifier_once(packets, sender, tmp_path):
+    (one,) = _found(sender, packets, tmp_path)
+    assert one["sender"] == ("client", "broker")[sender] and "in flight" in one["what"]
+
+
+@pytest.mark.parametrize("ends", [(1, PUBACK), (0, kit.subscribe(1, ("a", 0)))])
+def test_a_request_may_have_an_identifier_that_an_answer_too_many_has_freed(ends, tmp_path):
+    said = [(0, A1), (0, A1_DUP), (1, PUBACK), (1, PUBACK), (0, B1),
+            (0, kit.subscribe(1, ("a", 0))), (1, PUBACK), (1, kit.suback(1, 0))]  # fmt: skip
+    told = _found(0, said if ends[0] else [*said[:3], *said[4:]], tmp_path)
+    assert [v["sender"] for v in told] == ([] if ends[0] else ["client"])
+
+
+@pytest.mark.parametrize("first", range(1, 6))
+@pytest.mark.parametrize("sender", [0, 1], ids=["client", "broker"])
+def test_what_was_sent_twice_before_the_capture_is_answered_in_it(sender, first, tmp_path):
+    said = [(0, A2), (1, PUBREC), (0, PUBREL), (0, PUBREL), (1, PUBCOMP), (0, B1), (1, PUBCOMP),
+            (1, PUBACK)]  # fmt: skip
+    made = kit.Talk()
+    for side, packet in said[first:]:
+        made.segment(side ^ sender, packet)
+    path = kit.pcap(tmp_path / "t.pcap", made.close().wrapped())
+    assert kit.read([path], tmp_path)["violations"] == []
+
+
+def test_a_publish_of_the_session_before_is_in_flight_whatever_takes_its_identifier(tmp_path):
+    """SUBSCRIBE may not, though the message with DUP comes behind it."""
+    said = [(0, kit.subscribe(1, ("a", 0))), (0, A1_DUP), (1, PUBACK), (1, kit.suback(1, 0))]
+    (one,) = _found(0, said, tmp_path, flags=0)
+    assert one["sender"] == "client" and "in flight" in one["what"]
 
 
 #: What goes on from the connection before, and its answer.
@@ -153,3 +211,25 @@ def test_a_hundred_messages_go_on_over_the_next_connection(qos, tmp_path):
     flows = rows(tmp_path / "out", "flows")
     assert {(f["outcome"], f["sent"], f["connections"]) for f in flows} == {("acknowledged", 2, 2)}
     assert len(flows) == 100
+
+
+def _five(*said, tmp_path):
+    """What is told of a new session of MQTT 5 in which a client's message is spoken of."""
+    made = kit.Talk().open().client(five.connect()).broker(five.connack())
+    for side, packet in said:
+        made.segment(side, packet)
+    path = kit.pcap(tmp_path / "t.pcap", made.close().wrapped())
+    return [(v["statement"], v["sender"]) for v in kit.read([path], tmp_path)["violations"]]
+
+
+def test_a_message_of_mqtt_5_that_is_answered_comes_no_more(tmp_path):
+    once, again = (five.publish("t", qos=1, ident=1, dup=dup) for dup in (False, True))
+    said = (0, once), (1, PUBACK), (0, again), (1, PUBACK)
+    assert _five(*said, tmp_path=tmp_path) == [("MQTT-4.4.0-1", "client")]
+
+
+def test_a_pubrec_of_mqtt_5_that_refuses_what_another_one_took(tmp_path):
+    """Who sent PUBREL had the first one, and is right."""
+    said = (0, five.publish("t", qos=2, ident=1)), (1, PUBREC), (1, five.ack(5, 1, 0x87))
+    found = _five(*said, (0, PUBREL), (1, PUBCOMP), tmp_path=tmp_path)
+    assert found == [("MQTT-4.4.0-1", "broker")]

@@ -8,7 +8,7 @@ unfinished.
 
 import numpy as np
 
-from ..flows import exchanges
+from ..flows import table
 from .arena import gather
 from .layout import (
     CONN,
@@ -113,7 +113,7 @@ class Arrays:
         old = len(self.talk.flows)
         self.talk = self.talk._replace(flows=_grown(self.talk.flows, size),
                                        slots=np.full(4 * size, -1, np.int64))  # fmt: skip
-        exchanges.rehash(self.talk, old)
+        table.rehash(self.talk, old)
 
     def _gather(self, new):
         return gather(self.wire, self.talk.flows, 2 * int(self.n[N_CONNS]), new)

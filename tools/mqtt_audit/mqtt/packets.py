@@ -44,7 +44,10 @@ from ..compiled.layout import (
     UNSUBACK,
     UNSUBSCRIBE,
 )  # fmt: skip
-from ..flows.exchanges import REFUSED, answer, granted, name, named, publish, request
+from ..flows.aliases import name, named
+from ..flows.exchanges import answer, publish
+from ..flows.repeats import REFUSED
+from ..flows.requests import granted, request
 from ..rules.limits import closing
 from .checks import check_form, check_order, check_size, first_of_session, wrong_way
 from .properties import ALIASED, FORMAT, METHOD, has_property, limits, number_of, variable
