@@ -8,7 +8,7 @@ Knows: audit_kit, the tables. Must not know: how exchanges are put together.
 import audit_kit as kit
 import mqtt5 as five
 import pytest
-from devices import Device, rows
+from devices import Device, as_lines, rows
 
 A1, A1_DUP, B1 = (kit.publish("t", text, 1, 1, dup=dup)
                   for text, dup in ((b"A", False), (b"A", True), (b"B", False)))  # fmt: skip
@@ -222,10 +222,11 @@ def _five(*said, tmp_path):
     return [(v["statement"], v["sender"]) for v in kit.read([path], tmp_path)["violations"]]
 
 
-def test_a_message_of_mqtt_5_that_is_answered_comes_no_more(tmp_path):
-    once, again = (five.publish("t", qos=1, ident=1, dup=dup) for dup in (False, True))
-    said = (0, once), (1, PUBACK), (0, again), (1, PUBACK)
-    assert _five(*said, tmp_path=tmp_path) == [("MQTT-4.4.0-1", "client")]
+def test_what_an_earlier_connection_left_comes_with_dup_in_a_new_session(tmp_path):
+    """As paho's client does it; nothing is sent twice on this connection."""
+    said = [(side, packet) for ident in (1, 2, 3) for side, packet in (
+        (0, five.publish("t", qos=1, ident=ident, dup=True)), (1, kit.ack(4, ident)))]  # fmt: skip
+    assert _five(*said, tmp_path=tmp_path) == []
 
 
 def test_a_pubrec_of_mqtt_5_that_refuses_what_another_one_took(tmp_path):
@@ -233,3 +234,70 @@ def test_a_pubrec_of_mqtt_5_that_refuses_what_another_one_took(tmp_path):
     said = (0, five.publish("t", qos=2, ident=1)), (1, PUBREC), (1, five.ack(5, 1, 0x87))
     found = _five(*said, (0, PUBREL), (1, PUBCOMP), tmp_path=tmp_path)
     assert found == [("MQTT-4.4.0-1", "broker")]
+
+
+@pytest.mark.parametrize("sender", [0, 1], ids=["client", "broker"])
+def test_who_answers_pubcomp_too_early_is_told_and_nobody_else(sender, tmp_path):
+    """PUBREC demands its PUBREL all the same."""
+    for said in ([(0, A2), (1, PUBREC), (1, PUBCOMP), (0, PUBREL), (1, PUBCOMP), (0, B1),
+                  (1, PUBACK)],
+                 [(0, A2), (1, PUBREC), (1, PUBCOMP), (0, PUBREL), (0, B1), (1, PUBACK)]):
+        (one,) = _found(sender, said, tmp_path)
+        assert one["sender"] == ("broker", "client")[sender] and "no PUBREL" in one["what"]
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_request_of_mqtt_3_1_that_comes_again_holds_its_identifier_until_an_answer(
+        before, tmp_path):  # fmt: skip
+    asks, again = (kit.packet(head, b"\0\1" + kit.string("a") + b"\0") for head in (0x82, 0x8A))
+    answers = [(1, kit.suback(1, 0))] * 2
+    made = kit.Talk().open().client(kit.connect(name="MQIsdp", level=3)).broker(kit.connack())
+    for side, packet in [(0, asks), (0, again), *answers[:before], (0, A1), *answers[before:],
+                         (1, PUBACK)]:  # fmt: skip
+        made.segment(side, packet)
+    path = kit.pcap(tmp_path / "t.pcap", made.close().wrapped())
+    told = [v["sender"] for v in kit.read([path], tmp_path)["violations"]]
+    assert told == ([] if before else ["client"])
+
+
+@pytest.mark.parametrize("sender", [0, 1], ids=["client", "broker"])
+def test_a_pubrel_that_goes_on_gives_back_of_the_quota(sender, tmp_path):
+    """MQTT 5, 4.9: each PUBCOMP does, up to the Receive Maximum and no further."""
+    limit = five.prop(0x21, five.number(2, 1))
+    hello = [five.connect(flags=0), five.connack(present=1)]
+    hello[1 - sender] = (five.connack(limit, present=1) if sender == 0
+                         else five.connect(limit, flags=0))  # fmt: skip
+    made = kit.Talk().open().client(hello[0]).broker(hello[1])
+    sends = [five.publish("t", qos=1, ident=ident) for ident in (2, 3, 4)]
+    told = []
+    for more in (sends[:2], sends):
+        talk = [PUBREL, sends[0]]
+        for packet in talk:
+            made.segment(sender, packet)
+        made.segment(1 - sender, PUBCOMP)
+        for packet in more[1:]:
+            made.segment(sender, packet)
+        for ident in range(2, 2 + len(more)):
+            made.segment(1 - sender, kit.ack(4, ident))
+        path = kit.pcap(tmp_path / "t.pcap", made.wrapped())
+        told.append([v["sender"] for v in kit.read([path], tmp_path)["violations"]])
+    assert told == [[], [("client", "broker")[sender]]]
+
+
+def test_what_was_on_its_way_to_a_client_that_resets_answers_its_message(tmp_path):
+    """However much else is in flight then: what is open is swept when there is much of it."""
+    busy = kit.Talk().open().client(kit.connect("busy")).broker(kit.connack())
+    busy.step = 1000
+    for ident in range(1, 4000):
+        busy.client(kit.publish("t", b"x", 1, ident))
+    short = kit.Talk(client=("10.0.0.99", 5000), start=busy.now)
+    short.open().client(kit.connect("short")).broker(kit.connack()).client(A1)
+    short.segment(0, flags=kit.RST)
+    busy.now = short.now
+    for _ in range(50_000):
+        busy.client(kit.publish("t", b"x"))
+    short.now = busy.now
+    assert short.now < short.frames[-1][0] + 10**9
+    short.broker(PUBACK)
+    kit.pcap(tmp_path / "t.pcap", sorted(busy.wrapped() + short.wrapped()))
+    assert as_lines(tmp_path / "out") == []

@@ -156,7 +156,7 @@ STREAM = _rows(
     "flood_frame:i8 "
     "web:u1 web_seen:u1 web_kind:u1 web_more:u1 web_masked:u1 web_n:i8 web_left:i8 web_at:i8 "
     "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 asked:u1 "
-    "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 "
+    "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 gaps_n:i4 gap_at:i8 "
     "acked_at:i8 heard_at:i8 early_at:i8 early_to:i8 delay:i8 again_to:i8 free:i8 alive:i8 "
     "stuck:u1 shut:u1 left:u1 "
     "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 fin_ack:u4 "
@@ -209,6 +209,8 @@ STREAM = _rows(
 #: these were acknowledged then.
 #: turns: how many of its messages have their turn to be answered (UNORDERED: nobody knows any
 #: more); turn1, turn2: the turns of the latest PUBACK, and of the latest PUBREC or PUBREL.
+#: gaps_n: lapses of both sides before its latest PUBLISH; gap_at: how many PUBLISH without DUP
+#: came before the first one behind the last of them.
 UNORDERED = -1
 PROPERTIES = 4096  #: bytes of a PUBLISH behind the packet id that are kept of one in pieces
 SEARCHING, IN_STEP = 0, 1

@@ -18,10 +18,20 @@ def continued(st, conn, sender):
 
 
 @inlined
+def _whole(s):
+    return s["isn_known"] and s["whole"] and not s["gaps"] and not s["blind"]
+
+
+@inlined
+def lacking(st, conn):
+    """Whether bytes of either side are missing."""
+    return not (_whole(st.streams[2 * conn]) and _whole(st.streams[2 * conn + 1]))
+
+
+@inlined
 def whole_and_new(c, s):
     """Whether the session began with this connection, and nothing of this side is missing."""
-    whole = s["isn_known"] and s["whole"] and not s["gaps"] and not s["blind"]
-    return whole and c["clean"] and c["connects"] == 1 and c["begun"]
+    return _whole(s) and c["clean"] and c["connects"] == 1 and c["begun"]
 
 
 @kernel
@@ -34,8 +44,23 @@ def invented(st, conn, sender):
 
 
 @inlined
+def first_ones(s):
+    """How many messages of QoS 1 and 2 a side has sent, each counted once."""
+    return s["publish1"] + s["publish2"] - s["dups"]
+
+
+@inlined
+def note_gaps(s, gaps):
+    """A PUBLISH comes, the latest of a side. gaps: so many there were before it, of both sides."""
+    if gaps != s["gaps_n"]:
+        s["gaps_n"], s["gap_at"] = gaps, first_ones(s) - 1
+
+
+@inlined
 def inherited(st, conn, sender):
-    """Whether what a connection says may be of repetitions from before the capture: these are
-    answered as often as they were sent. sender: of the message."""
-    s = st.streams[2 * conn + sender]
-    return not st.conns[conn]["begun"] and s["publish1"] + s["publish2"] <= EARLY
+    """Whether what a connection says may be of repetitions that the capture lacks, from before it
+    or in a gap: these are answered as often as they were sent. MQTT 5 has none. sender: of the
+    message."""
+    c, s, other = st.conns[conn], st.streams[2 * conn + sender], st.streams[2 * conn + 1 - sender]
+    known = c["begun"] and s["isn_known"] and other["isn_known"] and not s["gaps_n"]
+    return c["level"] != 5 and not known and first_ones(s) - s["gap_at"] <= EARLY

@@ -24,12 +24,11 @@ from ..compiled.layout import (
     PUBREC,
     PUBREL,
     REQUEST,
-    SUBACK,
     UNORDERED,
     VAGUE,
 )  # fmt: skip
-from .earlier import EARLY, continued, inherited, invented, whole_and_new
-from .repeats import REFUSED, maybe_free, owe, owed, spare, spent
+from .earlier import EARLY, continued, inherited, invented, lacking, note_gaps
+from .repeats import LOST, REFUSED, maybe_free, owe, owed, spare, spare_all, spent
 from .table import ACKED_EARLY, RELEASED_ONLY, WHOLE, begin, find, finish
 
 
@@ -85,16 +84,27 @@ def _replaced(st, f, conn, sender, ident, time, frame, free):
         return
     if not free:
         violation(st, 30 if sender else 29, conn, sender, PUBLISH, time, frame, ident)
-    if f["rel"]:
-        owe(st, PUBCOMP, conn, sender, ident, time, frame)
-    else:
-        owe(st, PUBACK if f["qos"] == 1 else PUBREC, conn, sender, ident, time, frame)
+    if f["qos"] == 1:
+        owe(st, PUBACK, conn, sender, ident, time, frame)
+        return
+    if not f["rec"]:
+        owe(st, PUBREC, conn, sender, ident, time, frame)
+    if not f["rel"]:
+        owe(st, PUBREL, conn, sender, ident, time, frame)
+    owe(st, PUBCOMP, conn, sender, ident, time, frame)
 
 
 @inlined
-def _no_first(c, s):
-    """Whether a PUBLISH with DUP is not the first one of a new session, which is told."""
-    return whole_and_new(c, s) and s["publish1"] + s["publish2"] > 1
+def _doubt(st, f, conn, sender, ident, time, frame):
+    """Whether a message that begins may be answered already: it is a repetition, or its sender
+    takes an answer too many for its own."""
+    if not f["dup_first"]:
+        f["maybe"] = f["qos"] == 1 and spent(st, PUBACK, conn, sender, ident)
+    elif lacking(st, conn):  # the first one, too
+        f["maybe"] = 1
+        owe(st, PUBACK if f["qos"] == 1 else PUBREC, conn, sender, ident, time, frame, LOST)
+    else:
+        f["maybe"] = st.streams[2 * conn + sender]["answered"]
 
 
 @inlined
@@ -125,18 +135,19 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
     is, captured after TCP's acknowledgement of it, its answer may be there already. What looks
     like the message before, without DUP, is another one if the answer to that may be missing."""
     ident, length, time, frame = row["id"], row["length"], row["time"], row["frame"]
-    late, missing, level = row["late"], row["missing"], row["level"]
+    late, missing = row["late"], row["missing"]
+    note_gaps(st.streams[2 * conn + sender], row["own"] + row["lapses"])
     at, ended = _still_open(st, conn, sender, ident), False
     asked = find(st, conn, REQUEST, ident)
     if asked >= 0 and not sender:
         f = st.flows[st.slots[asked]]
-        if f["state"] == WHOLE and not (_hidden(f, row) or spent(st, SUBACK, conn, 0, ident)):
+        if f["state"] == WHOLE and not _hidden(f, row):
             violation(st, 29, conn, sender, PUBLISH, time, frame, ident)
     if at >= 0:
         f = st.flows[st.slots[at]]
         whole, same = f["state"] == WHOLE, _same(f, digest, length, qos)
         hidden, again = whole and _hidden(f, row), whole and same and dup
-        free = not again and maybe_free(st, f, conn, sender, ident, hidden)
+        free = not again and maybe_free(st, f, conn, sender, hidden)
         if f["state"] == ACKED_EARLY and (late or time <= f["done"]):
             ended = True
         elif f["state"] != WHOLE:  # of another message, which the capture does not have
@@ -152,14 +163,12 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
             finish(st, at, F_REUSED)
             st.streams[2 * conn + sender]["turns"] = UNORDERED
             at = find(st, conn, sender, ident)
-    elif dup and level == 5 and _no_first(st.conns[conn], st.streams[2 * conn + sender]):
-        violation(st, 106, conn, sender, PUBLISH, time, frame, ident)
     k = (st.slots[at] if at >= 0
          else begin(st, at, conn, sender, ident, time, frame, missing))  # fmt: skip
     f = st.flows[k]
     f["first"], f["hash"], f["length"], f["qos"], f["sent"] = time, digest, length, qos, 1
     f["dup_first"], f["frame"], f["missing"], f["unsure"] = dup, frame, missing, late
-    f["maybe"] = dup and st.streams[2 * conn + sender]["answered"]
+    _doubt(st, f, conn, sender, ident, time, frame)
     f["lapses"], f["own"] = -1 if row["now"] == PENDING else row["lapses"], row["own"]
     f["vague"] = VAGUE if late == LATE_FAR else 0
     s = st.streams[2 * conn + sender]
@@ -188,17 +197,20 @@ def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
         f["qos"], f["rel"], f["state"] = 2, max(time, 1), RELEASED_ONLY
         s = st.streams[2 * conn + from_server]
         f["maybe"] = s["answered"] or st.n[N_FOUND] & FOUND  # one found by its look may be none
+        if lacking(st, conn):
+            owe(st, PUBCOMP, conn, from_server, ident, time, frame, LOST)
         # Not if there was a PUBREC of a PUBLISH that the capture lacks: this may be its answer.
         f["early"] = s["strange"] == 0
     elif missing:  # the capture has the answer before the question
-        spare(st, kind, conn, 1 - from_server, ident, time, frame, False)
+        spare(st, kind, conn, 1 - from_server, ident, time, frame)
         if kind != PUBREC:
             f = st.flows[begin(st, at, conn, 1 - from_server, ident, time, frame, missing)]
             f["done"], f["state"] = time, ACKED_EARLY
-    elif (not owed(st, kind, conn, 1 - from_server, ident) and st.conns[conn]["begun"]
-            and not continued(st, conn, 1 - from_server)):  # fmt: skip
-        code = 57 if kind == PUBCOMP else 31
-        violation(st, code, conn, from_server, kind, time, frame, ident)
+    elif not owed(st, kind, conn, 1 - from_server, ident):
+        spare(st, kind, conn, 1 - from_server, ident, time, frame)
+        if st.conns[conn]["begun"] and not continued(st, conn, 1 - from_server):
+            code = 57 if kind == PUBCOMP else 31
+            violation(st, code, conn, from_server, kind, time, frame, ident)
 
 
 @inlined
@@ -225,7 +237,7 @@ def _released(st, f, conn, sender, ident, time, frame, missing):
     answered."""
     s = st.streams[2 * conn + sender]
     missing = missing or inherited(st, conn, sender)
-    if f["qos"] == 1 and not missing and owed(st, PUBREL, conn, sender, ident):
+    if not (f["rec"] or missing) and owed(st, PUBREL, conn, sender, ident):
         return  # of another message that had this identifier
     if not f["rec"] and f["state"] == WHOLE and not missing and not s["strange"]:
         violation(st, 54, conn, sender, PUBREL, time, frame, ident)
@@ -235,6 +247,8 @@ def _released(st, f, conn, sender, ident, time, frame, missing):
         violation(st, 128, conn, sender, PUBREL, time, frame, ident)
     if f["rel"]:
         owe(st, PUBCOMP, conn, sender, ident, time, frame)
+    elif f["qos"] == 2 and spent(st, PUBCOMP, conn, sender, ident):
+        f["maybe"] = 1
     if not (f["rel"] or missing or sender):
         _answered(st, f, PUBREL, conn, sender, ident, time, frame)
     f["rel"] = f["rel"] if f["rel"] else time
@@ -255,9 +269,9 @@ def _vague(c, f, row):
 @kernel
 def _mistaken(st, kind, conn, from_server, ident, time, frame, missing):
     """An answer to a message of the other QoS."""
-    if missing or inherited(st, conn, 1 - from_server):  # it may be to another message
-        return
-    if not owed(st, kind, conn, 1 - from_server, ident):
+    unsure = missing or inherited(st, conn, 1 - from_server)  # it may be to another message
+    right = owed(st, kind, conn, 1 - from_server, ident) or unsure
+    if not right:
         violation(st, 34 if kind == PUBACK else 33, conn, from_server, kind, time, frame, ident)
     elif kind == PUBREC:  # PUBREL and PUBCOMP come once more, too
         owe(st, PUBREL, conn, 1 - from_server, ident, time, frame)
@@ -274,10 +288,14 @@ def _completed(st, at, kind, conn, from_server, row, missing):
     if kind == PUBCOMP and f["state"] == WHOLE and not f["rel"]:
         if owed(st, PUBCOMP, conn, sender, ident) or inherited(st, conn, sender):
             return
-        if not missing:
+        if not missing:  # PUBREL is due all the same
             violation(st, 57, conn, from_server, kind, time, frame, ident)
-    if f["maybe"] and kind != REFUSED:
-        spare(st, kind, conn, sender, ident, time, frame, True)
+            f["maybe"] = 1
+            return
+    if kind != REFUSED and f["maybe"]:
+        spare(st, kind, conn, sender, ident, time, frame)
+    if f["sent"] > 1 and lacking(st, conn):
+        spare_all(st, kind, conn, sender, ident)
     f["done"] = time
     f["vague"] |= _vague(st.conns[conn], f, row)
     finish(st, at, F_DONE)

@@ -9,21 +9,22 @@ answer to its next message, or request, with that identifier.
 """
 
 from ..compiled.jit import inlined, kernel
-from ..compiled.layout import PUBACK, PUBCOMP, PUBREC, REPEATED
+from ..compiled.layout import PUBREC, REPEATED
 from .earlier import inherited
 from .table import ACKED_EARLY, begin, find
 
+LOST = 3  #: so many repetitions of what a gap has cut off may be in the gap
 REFUSED = 16  #: a type of its own: PUBREC of MQTT 5 with a reason code of 128 or more
 
 
 @kernel
-def owe(st, kind, conn, sender, ident, time, frame):
+def owe(st, kind, conn, sender, ident, time, frame, count=1):
     """What was sent twice may be answered twice, by packets of this type, even when its identifier
-    is another message's."""
+    is another message's. count: so many times more."""
     who = REPEATED + 2 * kind + sender
     at = find(st, conn, who, ident)
     k = st.slots[at] if at >= 0 else begin(st, at, conn, who, ident, time, frame, 0)
-    st.flows[k]["sent"] += 1
+    st.flows[k]["sent"] += count
 
 
 @kernel
@@ -41,19 +42,24 @@ def owed(st, kind, conn, sender, ident):
 
 
 @kernel
-def spare(st, kind, conn, sender, ident, time, frame, new):
-    """This answer may be the second one of a message that is over. new: also of one that nobody
-    saw twice."""
-    who = REPEATED + 2 * kind + sender
-    at = find(st, conn, who, ident)
-    if at >= 0 or new:
-        k = st.slots[at] if at >= 0 else begin(st, at, conn, who, ident, time, frame, 0)
-        st.flows[k]["dup"] += 1
+def spare(st, kind, conn, sender, ident, time, frame):
+    """This answer may be the second one of a message that is over."""
+    owe(st, kind, conn, sender, ident, time, frame)
+    owed(st, kind, conn, sender, ident)
+
+
+@kernel
+def spare_all(st, kind, conn, sender, ident):
+    """All that may still come may have come, in a gap."""
+    at = find(st, conn, REPEATED + 2 * kind + sender, ident)
+    if at >= 0:
+        st.flows[st.slots[at]]["dup"] += st.flows[st.slots[at]]["sent"]
 
 
 @kernel
 def spent(st, kind, conn, sender, ident):
-    """Whether an answer of this type came that nothing needed; one less is left."""
+    """Whether an answer of this type came that nothing needed, and whose sender may take it for
+    that of its next message: nobody knows when it arrived. One less is left."""
     at = find(st, conn, REPEATED + 2 * kind + sender, ident)
     if at < 0:
         return False
@@ -64,21 +70,8 @@ def spent(st, kind, conn, sender, ident):
     return True
 
 
-@kernel
-def freed(st, f, conn, sender, ident):
-    """Whether the sender of a message may have taken an answer too many, of the message before,
-    for the answer to this one: it was captured, and nobody knows when it arrived."""
-    if f["qos"] == 2 and not f["rel"]:
-        return False
-    if not spent(st, PUBACK if f["qos"] == 1 else PUBCOMP, conn, sender, ident):
-        return False
-    f["maybe"] = 1
-    return True
-
-
 @inlined
-def maybe_free(st, f, conn, sender, ident, missing):
+def maybe_free(st, f, conn, sender, missing):
     """Whether the identifier of a message may be free again, as that may be answered. missing:
     the answer may be in bytes that are not there."""
-    maybe = missing or f["state"] == ACKED_EARLY or f["maybe"] or inherited(st, conn, sender)
-    return maybe or freed(st, f, conn, sender, ident)
+    return missing or f["state"] == ACKED_EARLY or f["maybe"] or inherited(st, conn, sender)

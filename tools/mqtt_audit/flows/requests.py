@@ -19,25 +19,21 @@ def request(st, row, conn, missing):
     time, frame, level = row["time"], row["frame"], row["level"]
     resent = row["flags"] & 8 and level < 4  # MQTT 3.1, 2.1: these have DUP; 0: nobody knows
     at = find(st, conn, 0, ident)
-    used = at >= 0 and not maybe_free(st, st.flows[st.slots[at]], conn, 0, ident, False)
+    used = at >= 0 and not maybe_free(st, st.flows[st.slots[at]], conn, 0, False)
     at = find(st, conn, REQUEST, ident)
     again = at >= 0 and st.flows[st.slots[at]]["state"] == WHOLE and not resent
-    if again and spent(st, SUBACK, conn, 0, ident):
-        st.flows[st.slots[at]]["state"] = ACKED_EARLY
-        again = False
     if (used or again) and ident and not missing and not late:
         violation(st, 29, conn, 0, kind, time, frame, ident)
     if at < 0:
         f = st.flows[begin(st, at, conn, REQUEST, ident, time, frame, missing)]
         f["qos"], f["sent"] = 0 if late else kind, 1
-        f["state"] = ACKED_EARLY if late or resent else WHOLE
+        freed = spent(st, SUBACK, conn, 0, ident)
+        f["state"] = ACKED_EARLY if late or resent or freed else WHOLE
         f["lapses"] = -1 if row["now"] == PENDING else row["lapses"]
         return
     f = st.flows[st.slots[at]]
     f["qos"] = kind if f["qos"] == kind else 0  # either answer is right
     f["sent"] += 1
-    if resent:
-        f["state"] = ACKED_EARLY  # one answer may come, or one to each
 
 
 @kernel
@@ -49,9 +45,12 @@ def granted(st, kind, conn, ident, time, frame, missing):
         f = st.flows[st.slots[at]]
         wrong = f["qos"] and f["qos"] != kind - 1
         if f["state"] == ACKED_EARLY:  # of a request that came again, maybe after its answer
-            spare(st, SUBACK, conn, 0, ident, time, frame, True)
+            spare(st, SUBACK, conn, 0, ident, time, frame)
         f["sent"] -= 1
+        f["state"] = ACKED_EARLY  # its identifier is free, and one more answer may come
         if f["sent"] == 0:
             free(st, at)
+    if at < 0:
+        spare(st, SUBACK, conn, 0, ident, time, frame)
     if wrong and not missing and st.conns[conn]["begun"]:
         violation(st, 51, conn, 1, kind, time, frame, ident)

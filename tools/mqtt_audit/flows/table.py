@@ -9,9 +9,12 @@ are no messages have a sender of REQUEST or more.
 from ..compiled.arena import copy
 from ..compiled.jit import entry, inlined, kernel
 from ..compiled.layout import (
+    END_REUSED,
     F_DONE,
     F_HEADLESS,
     F_OPEN,
+    LINGER,
+    N_CONNS,
     N_DONE,
     N_DONE_TEXT,
     N_FLOW_FREE,
@@ -79,8 +82,9 @@ def finish(st, at, outcome):
     f["outcome"] = outcome
     s = st.streams[2 * f["conn"] + f["sender"]]
     s["answered"] |= outcome == F_DONE
-    if f["sent"]:
-        s["open"] -= 1
+    # A PUBREL that goes on gives back of the quota, too, up to all of it (MQTT 5, 4.9).
+    if f["sent"] or f["state"] == RELEASED_ONLY and outcome == F_DONE:
+        s["open"] = max(0, s["open"] - 1)
     size = f["topic_len"]
     copy(st.arena, f["topic"], size, st.done_text, end)
     f["topic"] = st.n[N_DONE_TEXT] = end + size
@@ -109,18 +113,31 @@ def begin(st, at, conn, sender, ident, time, frame, missing):
 
 
 @kernel
-def _over(st, conn):
-    """Whether a connection has ended and none of its packets is waiting for a hole."""
+def _over(st, conn, now):
+    """Whether a connection has ended and no packet of it comes: none is waiting for a hole, and
+    what was on its way to a side that has reset it has had its time."""
+    c = st.conns[conn]
     head, other = st.streams[2 * conn]["head"], st.streams[2 * conn + 1]["head"]
-    return st.conns[conn]["end"] and head < 0 and other < 0
+    ended = c["settled"] or c["end"] == END_REUSED or c["end"] and now - c["last"] > LINGER
+    return ended and head < 0 and other < 0
+
+
+@kernel
+def _now(st):
+    """The time of the latest segment."""
+    now = 0
+    for conn in range(st.n[N_CONNS]):
+        now = max(now, st.conns[conn]["last"])
+    return now
 
 
 @entry
 def sweep(st, everything):
     """End the exchanges of connections that are over (or all); False: `done` is full."""
+    now = _now(st)
     for k in range(len(st.flows)):
         f = st.flows[k]
-        if f["used"] and (everything or _over(st, f["conn"])):
+        if f["used"] and (everything or _over(st, f["conn"], now)):
             if st.n[N_DONE] >= len(st.done):
                 return False
             if st.n[N_DONE_TEXT] + f["topic_len"] > len(st.done_text):

@@ -85,7 +85,7 @@ def pieces(made, rows, conns, ways, files):
     ordered = own & (sender == 0) & (conns["level"][conn] > 3)
     open_ = (rows["outcome"] == 0) & answering & (conns["connects"][conn] == 1)
     unanswered = (rows["rec"] == 0) & (rows["rel"] == 0) & (rows["maybe"] == 0)
-    left = (rows["rel"] > 0) & (rows["qos"] == 2) & (rows["state"] == 0)
+    left = (rows["rel"] > 0) & (rows["qos"] == 2) & (rows["state"] == 0) & (rows["maybe"] == 0)
     kept = goes_on(rows, conns)
     return build(PIECES, {
         **{name: made[name] for name in made.column_names},
