@@ -496,6 +496,74 @@ def test_damaged_marks_of_a_log_are_told(writer, place, caplog):
     assert not marks.marks and "is damaged" in caplog.text and "know nothing" in caplog.text
 
 
+def test_marks_of_a_log_of_which_the_last_ones_are_damaged_count_as_far_as_they_are_whole(
+        writer, place, caplog):  # fmt: skip
+    grow(writer, 0, 3)
+    marks, file = Marks(), MarkFile(writer.folder, shipped=True)
+    for block, raw in reader.walk(writer.folder, 0, writer.position):
+        marks.feed(raw, now=block.received)
+        file.save(marks, block.end, {})
+    made, log = ship(writer, place), log_of(writer, place)
+    made.ship_marks(1)
+    consumers.register(log, "ingest", writer.position)
+    assert shipped.trim(log) == 1
+    raw = bytearray(objects.read(log, f"marks/{writer.position:020d}"))
+    raw[-3] ^= 1
+    objects.remove(log, [f"marks/{writer.position:020d}"])
+    shipped.put_marks(log, writer.position, bytes(raw))
+    marks, positions = fed(place)
+    (mark,) = marks.marks.values()
+    assert mark.upto == 19 and positions[writer.id] == writer.position
+    assert "is damaged" in caplog.text and "know nothing" in caplog.text
+
+
+def test_a_store_that_is_away_is_told_once_and_so_is_its_return(place, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    tries = []
+
+    def away(prefix):
+        tries.append(prefix)
+        raise objects.Unreachable(errno.EAGAIN, f"no answer for {len(tries)} s", prefix)
+
+    with monkeypatch.context() as context:
+        context.setattr(shipped, "logs", away)
+        peers = Peers([place], "0123456789abcdef")
+        peers.far[0].interval = 0.01
+        peers.feed(Marks())
+        wait_until(lambda: len(tries) > 3, 60, "some tries")
+        assert caplog.text.count("no answer for") == 1
+    wait_until(lambda: "answers again" in caplog.text, 60, "its return")
+
+
+def test_who_reads_the_logs_beside_a_new_one_reads_that_too(writer, place, tmp_path):
+    """An ingest may be down when a bridge begins; what it needs is kept for it."""
+    grow(writer, 0, 2)
+    made = ship(writer, place)
+    old = log_of(writer, place)
+    consumers.claim(old, "second", "two", bool)
+    consumers.register(old, "second", writer.position)
+    new = SpoolWriter(tmp_path / "new", SMALL)
+    try:
+        grow(new, 0, 2)
+        made = ship(new, place)
+        ship_marks(new, made)
+        log = log_of(new, place)
+        logs.introduce(log, "first")
+        consumers.claim(log, "first", "one", bool)
+        logs.advance(log, "first", new.id, {new.id: [new.position, 0]})
+        consumers.register(log, "first", new.position)
+        assert shipped.trim(log) == 0 and consumers.positions(log)["second"] == 0
+        with pytest.raises(SpoolError, match="works for the tables in two"):
+            consumers.check(log, "second", "three", lambda _: True)
+        (path,) = [each for each in consumers._files(log) if each.stem == "second"]
+        objects.remove(log, [path.name])
+        logs.introduce(log, "first")
+        assert set(consumers.positions(log)) == {"first"}, "it was given up"
+        assert shipped.trim(log) == 1
+    finally:
+        new.close()
+
+
 def test_marks_of_more_than_is_shipped_are_not_shipped(writer, place):
     grow(writer, 0, 3)
     made = ship(writer, place)

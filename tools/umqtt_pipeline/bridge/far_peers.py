@@ -63,7 +63,8 @@ class FarPeers:
             found = {}
             try:
                 found = shipped.logs(self.place)
-                self._said.pop(self.place, None)
+                if self._said.pop(self.place, None):
+                    log.info("peers in %s: the object store answers again", self.place)
             except Unreachable as error:
                 self._tell(self.place, error)
             for place, (start, parts) in found.items():
@@ -72,7 +73,9 @@ class FarPeers:
             time.sleep(self.interval)
 
     def _tell(self, place, error):
-        if self._said.get(place) != str(error):  # it is looked at each second
+        # It is looked at each second, and a store that is away has many words for it.
+        away = place == self.place and place in self._said
+        if not away and self._said.get(place) != str(error):
             log.warning("peers in %s: %s", place, error)
         self._said[place] = str(error)
 
@@ -106,19 +109,19 @@ class FarPeers:
     def _marked(self, place, key, start):
         """Take the marks of a log for what it does not have any more; returns the position from
         which on it is to be read."""
-        position, _ = shipped.marked(place)
-        marks = Marks()
-        if position:
+        named, _ = shipped.marked(place)
+        marks, position = Marks(), 0
+        if named:
             try:
-                mark_file.load(marks, shipped.read_marks(place, position))
+                position = mark_file.load(marks, shipped.read_marks(place, named))[0]
             except FileNotFoundError:  # there are newer ones
                 return self._marked(place, key, start)
-            except (ValueError, KeyError, TypeError) as error:
-                log.warning("%s/%s/%020d is damaged (%s)", place, shipped.MARKS, position, error)
-                position = 0
+            except (ValueError, KeyError, TypeError):
+                marks = Marks()
+            if position != named:  # its last records, or all
+                log.warning("%s/%s/%020d is damaged", place, shipped.MARKS, named)
+        self._fetched.append(Found(key, max(position, start), 0, b"", marks))
         if position < start:
             log.warning("%s has removed its messages before position %d, and its marks do not "
                         "cover them: the marks here know nothing of them", place, start)
-            return start
-        self._fetched.append(Found(key, position, 0, b"", marks))
-        return position
+        return max(position, start)

@@ -330,6 +330,19 @@ def check(folder, name, tables, there):
                          "--consumer")  # fmt: skip
 
 
+def adopt(folder, others, position):
+    """The readers of the spools in `others` are readers of the one in `folder`, too, from
+    `position` on: one of them may be down when it begins."""
+    here = set(positions(folder))
+    for other in others:
+        for path in _files(other):
+            if path.stem not in here:
+                held = _held(path)
+                tables = {"tables": held["tables"]} if "tables" in held else {}
+                register(folder, path.stem, position, **tables)
+                here.add(path.stem)
+
+
 def withdraw(folder, name):
     """Reader `name` of the spool in `folder` will not begin: nothing is kept for it."""
     if not positions(folder).get(name):

@@ -248,6 +248,14 @@ def begin_at(place, position):
     objects.create(place, f"{FROM}/{position:020d}", b"")
 
 
+def introduce(place, name):
+    """Reader `name` comes to a log. If it has not been there, the log is new: whoever reads the
+    logs beside it reads this one, too, and may be down now. Raises SpoolError, Unreachable."""
+    if name not in consumers.positions(place):
+        others = [other for other in spools(place.rpartition("/")[0]) if other != place]
+        consumers.adopt(place, others, begin(place))
+
+
 def trim(place):
     """Remove what every registered reader is done with and the `marks` of the log cover; returns
     the number of objects removed. Any reader may do it: the bridge of this log may be gone for
