@@ -12,7 +12,7 @@ from bridge_kit import Device, start
 from patience import wait_until
 from pipeline_kit import NOON, QUICK, end, messages, publish, run, senml, wait_for
 from umqtt_pipeline.bridge import accounts
-from umqtt_pipeline.bridge.mark_file import MarkFile
+from umqtt_pipeline.bridge.mark_file import MarkFile, record
 from umqtt_pipeline.bridge.marks import Marks
 from umqtt_pipeline.bridge.peers import Peers
 from umqtt_pipeline.bridge.shipping import Shipper
@@ -211,7 +211,7 @@ def test_a_put_whose_answer_was_lost_while_the_spool_grew(writer, place, monkeyp
     assert made.shipped == 0
     first = writer.position
     if removed:
-        shipped.put_marks(log_of(writer, place), first, b"")
+        shipped.put_marks(log_of(writer, place), first, record(Marks(), first, {}, True, True))
         consumers.register(log_of(writer, place), "ingest", first)
         assert shipped.trim(log_of(writer, place)) == 1
     grow(writer, 2, 4)
@@ -235,7 +235,7 @@ def test_a_put_that_comes_after_its_object_was_removed(writer, place, monkeypatc
     Unanswered(monkeypatch)
     with pytest.raises(objects.Unreachable):
         made._ship()
-    shipped.put_marks(log_of(writer, place), first, b"")
+    shipped.put_marks(log_of(writer, place), first, record(Marks(), first, {}, True, True))
     consumers.register(log_of(writer, place), "ingest", first)
     assert shipped.trim(log_of(writer, place)) == 1
     grow(writer, 2, 4)
@@ -476,6 +476,24 @@ def test_marks_of_what_ingest_has_removed_come_from_the_log(writer, place, seen,
     assert (mark.upto, [*mark.starts], [*mark.ends]) == (3, [5], [7]) and marks.due
     assert positions[writer.id] == writer.position
     assert "know nothing" not in caplog.text
+
+
+@pytest.mark.parametrize("at", [40, -3])
+def test_nothing_is_removed_that_only_damaged_marks_cover(writer, place, at, caplog):
+    grow(writer, 0, 3)
+    made, log = ship(writer, place), log_of(writer, place)
+    ship_marks(writer, made)
+    name = f"marks/{writer.position:020d}"
+    raw = bytearray(objects.read(log, name))
+    raw[at] ^= 1
+    objects.remove(log, [name])
+    objects.create(log, name, bytes(raw))
+    consumers.register(log, "ingest", writer.position)
+    assert shipped.trim(log) == 0 and f"{name} is damaged" in caplog.text
+    objects.remove(log, [name])
+    made._find_end()
+    made.ship_marks(1)
+    assert shipped.trim(log) == 1
 
 
 def test_damaged_marks_of_a_log_are_told(writer, place, caplog):

@@ -24,7 +24,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..bridge.mark_file import is_damaged
+from ..bridge.mark_file import is_damaged, newest
 from . import consumers, objects
 from .files import HEADER, SpoolError, refuse, tell_once
 from .segment import SEGMENT_MAGIC, SegmentReader
@@ -248,6 +248,25 @@ def begin_at(place, position):
     objects.create(place, f"{FROM}/{position:020d}", b"")
 
 
+_sound = {}  #: {place: position of the newest marks that were found whole}
+
+
+def _sound_marks(place):
+    """The position of the newest `marks` of a log, if they are whole; 0 if they are not."""
+    position, _ = marked(place)
+    if position and _sound.get(place) != position:
+        try:
+            raw = read_marks(place, position)
+        except FileNotFoundError:
+            return 0  # there are newer ones, for the next time
+        if is_damaged(raw) or newest(raw)["position"] != position:
+            tell_once(f"{place}/{MARKS}/{position:020d} is damaged: nothing of this log is "
+                      "removed until its bridge has shipped its marks again")  # fmt: skip
+            return 0
+        _sound[place] = position
+    return position
+
+
 def introduce(place, name):
     """Reader `name` comes to a log. If it has not been there, the log is new: whoever reads the
     logs beside it reads this one, too, and may be down now. Raises SpoolError, Unreachable."""
@@ -260,7 +279,7 @@ def trim(place):
     """Remove what every registered reader is done with and the `marks` of the log cover; returns
     the number of objects removed. Any reader may do it: the bridge of this log may be gone for
     good. Raises SpoolError, Unreachable."""
-    floor = min(consumers.done_with(place), marked(place)[0])
+    floor = min(consumers.done_with(place), _sound_marks(place))
     start, found = parts(place, skip_damaged=True)
     done = [part.end for part in found if part.end <= floor]
     if done:
