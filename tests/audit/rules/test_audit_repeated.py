@@ -59,6 +59,8 @@ TOO_EARLY = {
     "one answer": [(0, A1), (0, A1_DUP), (1, PUBACK), (0, B1), (0, C1)],
     "one of two is taken": [(0, A1), (0, A1_DUP), (1, PUBACK), (1, PUBACK), (0, B1), (0, C1),
                             (0, B1)],
+    "PUBREL before PUBREC": [(0, A2), (1, PUBREC), (0, PUBREL), (0, B2), (0, PUBREL),
+                             (1, PUBCOMP), (1, PUBREC), (1, PUBCOMP)],
     "PUBREC only": [(0, A2), (0, A2_DUP), *REST, (1, PUBREC), (0, B2), (1, PUBREC), (0, C1)],
     "before PUBREL": [(0, A2), (1, PUBREC), (0, PUBREL), (0, PUBREL), (1, PUBCOMP), (1, PUBCOMP),
                       (0, B2), (0, C1)],
@@ -91,8 +93,9 @@ def test_an_answer_to_another_identifier_is_wrong(packets, sender, tmp_path):
 @pytest.mark.parametrize("sender", [0, 1], ids=["client", "broker"])
 @pytest.mark.parametrize("packets", TOO_EARLY.values(), ids=TOO_EARLY)
 def test_each_answer_too_many_frees_the_identifier_once(packets, sender, tmp_path):
-    (one,) = _found(sender, packets, tmp_path)
+    one, *more = _found(sender, packets, tmp_path)
     assert one["sender"] == ("client", "broker")[sender] and "in flight" in one["what"]
+    assert all("before PUBREC came" in v["what"] and v["sender"] == one["sender"] for v in more)
 
 
 @pytest.mark.parametrize("ends", [(1, PUBACK), (0, kit.subscribe(1, ("a", 0)))])
@@ -284,20 +287,42 @@ def test_a_pubrel_that_goes_on_gives_back_of_the_quota(sender, tmp_path):
     assert told == [[], [("client", "broker")[sender]]]
 
 
-def test_what_was_on_its_way_to_a_client_that_resets_answers_its_message(tmp_path):
+@pytest.mark.parametrize("skew", [0, 3600], ids=["one clock", "two clocks"])
+def test_what_was_on_its_way_to_a_client_that_resets_answers_its_message(skew, tmp_path):
     """However much else is in flight then: what is open is swept when there is much of it."""
-    busy = kit.Talk().open().client(kit.connect("busy")).broker(kit.connack())
+    busy = kit.Talk(start=kit.START + skew * 10**9).open()
+    busy.client(kit.connect("busy")).broker(kit.connack())
     busy.step = 1000
     for ident in range(1, 4000):
         busy.client(kit.publish("t", b"x", 1, ident))
-    short = kit.Talk(client=("10.0.0.99", 5000), start=busy.now)
+    short = kit.Talk(client=("10.0.0.99", 5000), start=busy.now - skew * 10**9)
     short.open().client(kit.connect("short")).broker(kit.connack()).client(A1)
     short.segment(0, flags=kit.RST)
-    busy.now = short.now
+    frames = busy.wrapped() + short.wrapped()
+    del busy.frames[:]
     for _ in range(50_000):
         busy.client(kit.publish("t", b"x"))
-    short.now = busy.now
-    assert short.now < short.frames[-1][0] + 10**9
-    short.broker(PUBACK)
-    kit.pcap(tmp_path / "t.pcap", sorted(busy.wrapped() + short.wrapped()))
+    frames += busy.wrapped()
+    del short.frames[:]
+    short.wait(0.06).broker(PUBACK)
+    kit.pcap(tmp_path / "t.pcap", frames + short.wrapped())
     assert as_lines(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_pubcomp_gives_back_of_the_quota_though_it_comes_too_early(qos, tmp_path):
+    limit = five.prop(0x21, five.number(2, 1))
+    made = kit.Talk().open().client(five.connect()).broker(five.connack(limit))
+    for side, packet in [(0, five.publish("t", qos=qos, ident=1)), *[(1, PUBREC)] * (qos == 2),
+                         (1, PUBCOMP), *[(0, PUBREL)] * (qos == 2),
+                         (0, five.publish("t", qos=1, ident=2)), (1, kit.ack(4, 2))]:  # fmt: skip
+        made.segment(side, packet)
+    path = kit.pcap(tmp_path / "t.pcap", made.wrapped())
+    assert {v["sender"] for v in kit.read([path], tmp_path)["violations"]} == {"broker"}
+
+
+def test_who_mixes_two_messages_under_one_identifier_is_told_once(tmp_path):
+    """PUBREC demands its PUBREL, whichever of the two it is of."""
+    said = (0, five.publish("t", qos=2, ident=1)), (0, five.publish("t", qos=1, ident=1))
+    found = _five(*said, (1, PUBREC), (1, PUBACK), (0, PUBREL), (1, PUBCOMP), tmp_path=tmp_path)
+    assert found == [("MQTT-2.2.1-3", "client")]

@@ -566,18 +566,17 @@ def test_who_reads_the_logs_beside_a_new_one_reads_that_too(writer, place, tmp_p
         made = ship(new, place)
         ship_marks(new, made)
         log = log_of(new, place)
-        logs.introduce(log, "first")
-        consumers.claim(log, "first", "one", bool)
-        logs.advance(log, "first", new.id, {new.id: [new.position, 0]})
-        consumers.register(log, "first", new.position)
-        assert shipped.trim(log) == 0 and consumers.positions(log)["second"] == 0
+        consumers.register(log, "first", new.position, tables="one")
+        for killed in (True, False):  # before the log says that it has all readers
+            assert shipped.trim(log) == 0 and consumers.positions(log)["second"] == 0
+            shipped._introduced.clear()
+            if killed:
+                objects.remove(log, ["consumers/second.json", "readers/known"])
         with pytest.raises(SpoolError, match="works for the tables in two"):
             consumers.check(log, "second", "three", lambda _: True)
         (path,) = [each for each in consumers._files(log) if each.stem == "second"]
         objects.remove(log, [path.name])
-        logs.introduce(log, "first")
-        assert set(consumers.positions(log)) == {"first"}, "it was given up"
-        assert shipped.trim(log) == 1
+        assert shipped.trim(log) == 1 and set(consumers.positions(log)) == {"first"}, "given up"
     finally:
         new.close()
 

@@ -112,7 +112,7 @@ PAIR = _rows("cur:i8 server:u1 wanted:u1 guessed:u1")
 #: nothing tells; replayed: its SYN at least (tcp/copies.py). belated: some of its segments came
 #: again more than half of GRACE behind the latest one that shows that a side was there, or behind
 #: their first ones; lag: the least of the latter times in ns, 0: none. upto: the last file that
-#: has a segment of it.
+#: has a segment of it. swept: what was open on it is forgotten, as it has ended.
 CONN = _rows(
     "pair:i8 before:i8 id:i8 first:i8 last:i8 closed:i8 last_client:i8 ping_at:i8 ping_frame:i8 "
     "ping_heard:i8 ping_waited:i8 asked_heard:i8 rtt:i8 owed:i8 owed_at:i8 owed_frame:i8 "
@@ -121,7 +121,7 @@ CONN = _rows(
     "connected:u1 acked:u1 disconnected:u1 dismissed:u1 web:u1 code:u1 present:u1 login:u1 "
     "late:u1 dubious:u1 method:u1 keep_alive:i4 agreed:u1 imposed:u1 connects:i4 pings:i4 "
     "silences:i4 longest:i8 spoilt:i8 tears:i4 torn:i4 settled:u1 doubled:u1 replayed:u1 "
-    "belated:u1 lag:i8 fields:u1 upto:i8"
+    "belated:u1 lag:i8 fields:u1 upto:i8 swept:u1"
 )
 BEGUN_ACK, BEGUN = 1, 2  #: CONN.begun: by SYN with ACK, by the client's SYN
 LATE, LATE_FAR = 1, 2
@@ -156,7 +156,7 @@ STREAM = _rows(
     "flood_frame:i8 "
     "web:u1 web_seen:u1 web_kind:u1 web_more:u1 web_masked:u1 web_n:i8 web_left:i8 web_at:i8 "
     "web_mask:i8 web_text:u1 hello:u1 searched:u1 wide:u1 asked:u1 "
-    "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 gaps_n:i4 gap_at:i8 "
+    "lapse:u1 lapses:i4 aligned:i4 turns:i8 turn1:i8 turn2:i8 gaps_n:i4 gap_at:i8 most:i8 "
     "acked_at:i8 heard_at:i8 early_at:i8 early_to:i8 delay:i8 again_to:i8 free:i8 alive:i8 "
     "stuck:u1 shut:u1 left:u1 "
     "past:i8 past_frame:i8 top:i8 top_known:u1 talks:u1 syn:u2 fin_ack:u4 "
@@ -210,7 +210,7 @@ STREAM = _rows(
 #: turns: how many of its messages have their turn to be answered (UNORDERED: nobody knows any
 #: more); turn1, turn2: the turns of the latest PUBACK, and of the latest PUBREC or PUBREL.
 #: gaps_n: lapses of both sides before its latest PUBLISH; gap_at: how many PUBLISH without DUP
-#: came before the first one behind the last of them.
+#: came before the first one behind the last of them. most: as many messages were open at a time.
 UNORDERED = -1
 PROPERTIES = 4096  #: bytes of a PUBLISH behind the packet id that are kept of one in pieces
 SEARCHING, IN_STEP = 0, 1

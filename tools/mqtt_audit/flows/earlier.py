@@ -6,6 +6,7 @@ Knows: how a connection began, how much it has sent. Must not know: what is open
 from ..compiled.jit import inlined, kernel
 
 EARLY = 32  #: so many first messages of a side may be of earlier
+TURNS = 4  #: and so many times more than are open at a time: each may have been repeated
 
 
 @kernel
@@ -63,4 +64,5 @@ def inherited(st, conn, sender):
     message."""
     c, s, other = st.conns[conn], st.streams[2 * conn + sender], st.streams[2 * conn + 1 - sender]
     known = c["begun"] and s["isn_known"] and other["isn_known"] and not s["gaps_n"]
-    return c["level"] != 5 and not known and first_ones(s) - s["gap_at"] <= EARLY
+    since = first_ones(s) - s["gap_at"]
+    return c["level"] != 5 and not known and since <= EARLY + TURNS * s["most"]

@@ -29,7 +29,7 @@ from ..compiled.layout import (
 )  # fmt: skip
 from .earlier import EARLY, continued, inherited, invented, lacking, note_gaps
 from .repeats import LOST, REFUSED, maybe_free, owe, owed, spare, spare_all, spent
-from .table import ACKED_EARLY, RELEASED_ONLY, WHOLE, begin, find, finish
+from .table import ACKED_EARLY, RELEASED_ONLY, WHOLE, begin, find, finish, give_back
 
 
 @inlined
@@ -173,6 +173,7 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
     f["vague"] = VAGUE if late == LATE_FAR else 0
     s = st.streams[2 * conn + sender]
     s["open"] += not row["found"] & FOUND  # that one may be no message
+    s["most"] = max(s["most"], s["open"])
     if sender:
         _wait(s, f)
     if 0 < s["receive_max"] < s["open"] and not missing:
@@ -190,8 +191,12 @@ def publish(st, conn, sender, row, qos, dup, digest, d, topic, topic_len):
 def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
     """An answer to nothing that is open."""
     st.streams[2 * conn + 1 - from_server]["strange"] += kind == PUBREC
+    if kind == PUBACK or kind == PUBCOMP:
+        give_back(st.streams[2 * conn + 1 - from_server])
     if kind == PUBREL:  # goes on with a message of an earlier connection
-        if invented(st, conn, from_server):
+        if owed(st, PUBREL, conn, from_server, ident):
+            return  # or with one whose identifier another one took
+        if invented(st, conn, from_server) and not st.conns[conn]["swept"]:
             violation(st, 56, conn, from_server, PUBREL, time, frame, ident)
         f = st.flows[begin(st, at, conn, from_server, ident, time, frame, missing)]
         f["qos"], f["rel"], f["state"] = 2, max(time, 1), RELEASED_ONLY
@@ -208,7 +213,8 @@ def _unknown(st, at, kind, conn, from_server, ident, time, frame, missing):
             f["done"], f["state"] = time, ACKED_EARLY
     elif not owed(st, kind, conn, 1 - from_server, ident):
         spare(st, kind, conn, 1 - from_server, ident, time, frame)
-        if st.conns[conn]["begun"] and not continued(st, conn, 1 - from_server):
+        c = st.conns[conn]
+        if c["begun"] and not (c["swept"] or continued(st, conn, 1 - from_server)):
             code = 57 if kind == PUBCOMP else 31
             violation(st, code, conn, from_server, kind, time, frame, ident)
 
@@ -241,8 +247,8 @@ def _released(st, f, conn, sender, ident, time, frame, missing):
         return  # of another message that had this identifier
     if not f["rec"] and f["state"] == WHOLE and not missing and not s["strange"]:
         violation(st, 54, conn, sender, PUBREL, time, frame, ident)
-        if f["qos"] == 1:
-            owe(st, PUBCOMP, conn, sender, ident, time, frame)  # who has it answers it
+        # Who has both answers both.
+        owe(st, PUBCOMP if f["qos"] == 1 else PUBREC, conn, sender, ident, time, frame)
     if f["rel"] and not missing and s["turns"] != UNORDERED and st.conns[conn]["level"] == 5:
         violation(st, 128, conn, sender, PUBREL, time, frame, ident)
     if f["rel"]:
@@ -271,9 +277,11 @@ def _mistaken(st, kind, conn, from_server, ident, time, frame, missing):
     """An answer to a message of the other QoS."""
     unsure = missing or inherited(st, conn, 1 - from_server)  # it may be to another message
     right = owed(st, kind, conn, 1 - from_server, ident) or unsure
+    if kind != PUBREC:
+        give_back(st.streams[2 * conn + 1 - from_server])
     if not right:
         violation(st, 34 if kind == PUBACK else 33, conn, from_server, kind, time, frame, ident)
-    elif kind == PUBREC:  # PUBREL and PUBCOMP come once more, too
+    if kind == PUBREC:  # PUBREL and PUBCOMP come once more, too
         owe(st, PUBREL, conn, 1 - from_server, ident, time, frame)
         owe(st, PUBCOMP, conn, 1 - from_server, ident, time, frame)
 
@@ -291,6 +299,7 @@ def _completed(st, at, kind, conn, from_server, row, missing):
         if not missing:  # PUBREL is due all the same
             violation(st, 57, conn, from_server, kind, time, frame, ident)
             f["maybe"] = 1
+            give_back(st.streams[2 * conn + sender])
             return
     if kind != REFUSED and f["maybe"]:
         spare(st, kind, conn, sender, ident, time, frame)

@@ -52,5 +52,6 @@ def granted(st, kind, conn, ident, time, frame, missing):
             free(st, at)
     if at < 0:
         spare(st, SUBACK, conn, 0, ident, time, frame)
-    if wrong and not missing and st.conns[conn]["begun"]:
+    c = st.conns[conn]
+    if wrong and not missing and c["begun"] and not c["swept"]:
         violation(st, 51, conn, 1, kind, time, frame, ident)

@@ -74,6 +74,13 @@ def free(st, at):
 
 
 @inlined
+def give_back(s):
+    """A PUBACK or PUBCOMP gives back of the sender's quota, whatever it answers, up to all of it
+    (MQTT 5, 4.9)."""
+    s["open"] = max(0, s["open"] - 1)
+
+
+@inlined
 def finish(st, at, outcome):
     """Move an exchange into the table of those that are over."""
     k = st.slots[at]
@@ -82,9 +89,8 @@ def finish(st, at, outcome):
     f["outcome"] = outcome
     s = st.streams[2 * f["conn"] + f["sender"]]
     s["answered"] |= outcome == F_DONE
-    # A PUBREL that goes on gives back of the quota, too, up to all of it (MQTT 5, 4.9).
     if f["sent"] or f["state"] == RELEASED_ONLY and outcome == F_DONE:
-        s["open"] = max(0, s["open"] - 1)
+        give_back(s)
     size = f["topic_len"]
     copy(st.arena, f["topic"], size, st.done_text, end)
     f["topic"] = st.n[N_DONE_TEXT] = end + size
@@ -143,6 +149,7 @@ def sweep(st, everything):
             if st.n[N_DONE_TEXT] + f["topic_len"] > len(st.done_text):
                 return False
             at = find(st, f["conn"], f["sender"], f["id"])
+            st.conns[f["conn"]]["swept"] = 1  # the clock of a capture may be wrong
             if f["sender"] >= REQUEST:
                 free(st, at)
                 continue

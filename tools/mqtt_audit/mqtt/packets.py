@@ -105,7 +105,8 @@ def _topic(st, d, p, n, alias, bad, row, conn, sender):
             st.n[N_TEXT] = at + size
         else:
             s = st.streams[2 * conn + sender]
-            if s["isn_known"] and s["whole"] and not s["gaps"]:
+            swept = st.conns[conn]["swept"]
+            if s["isn_known"] and s["whole"] and not (s["gaps"] or swept):
                 violation(st, 97, conn, sender, PUBLISH, row["time"], row["frame"], alias)
             else:
                 problem(st, P_MQTT5, conn, sender, row["time"], row["frame"], -1, alias)

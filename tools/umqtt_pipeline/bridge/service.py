@@ -478,7 +478,8 @@ class Bridge:
             if self.shipper:
                 self.shipper.end()
         self._metrics()
-        if self.shipper and self.shipper.shipped < self.spool.position:
+        ships = self.shipper and self.shipper.fault is None
+        if ships and self.shipper.shipped < self.spool.position:
             log.warning("the object store has %s up to position %d of %d: the next start ships "
                         "the rest, so keep the folder", self.spool.folder, self.shipper.shipped,
                         self.spool.position)  # fmt: skip

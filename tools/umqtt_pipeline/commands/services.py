@@ -160,7 +160,7 @@ def ingest(stop, spool, kafka, nats, tables, work, once, interval, max_rows, max
 
     from ..ingest.query import InUse, Lock, Runner, ready
     from ..source.data_source import Options
-    from ..spool import consumers, logs
+    from ..spool import consumers
     from ..spool.reader import SpoolError
     from ..tables.storage import are_there, is_object_store, place
 
@@ -185,7 +185,6 @@ def ingest(stop, spool, kafka, nats, tables, work, once, interval, max_rows, max
             consumers.check(folder, consumer, place(tables), are_there)
         ready(tables)
         for folder in spools:
-            logs.introduce(folder, consumer)
             consumers.claim(folder, consumer, place(tables), are_there)
     except InUse as error:
         raise (click.ClickException if error.passing else Problem)(str(error))

@@ -254,7 +254,6 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = {key: self._begin(folder) for key, folder in self._spools().items()}
         if self.options.consumer is not None:
             for key, folder in self._spools().items():
-                logs.introduce(folder, self.options.consumer)
                 consumers.register(folder, self.options.consumer, start[key][0])
         return start
 

@@ -86,15 +86,8 @@ def covered(place, end, position, skip, copy):
 def advance(place, consumer, key, end):
     """Spark has said `commit` for the batch that ends at offset `end`: see consumers.advance. What
     nobody needs of a log in an object store is removed; of a folder the bridge does that."""
-    introduce(place, consumer)
     consumers.advance(place, consumer, key, end)
     trim(place)
-
-
-def introduce(place, consumer):
-    """A reader comes to a spool: see shipped.introduce."""
-    if objects.is_place(place):
-        shipped.introduce(place, consumer)
 
 
 def trim(place):

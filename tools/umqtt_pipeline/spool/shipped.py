@@ -9,6 +9,8 @@ payload means. The bridge of the spool is its only writer (bridge/shipping.py).
     PREFIX/ID/marks/POSITION       the bridge's file `marks` as of that position: what is below it
                                    may be removed, as other bridges take their marks from here.
                                    The highest counts
+    PREFIX/ID/readers/known        all who read the logs beside it read this one, too. Before that
+                                   nothing is removed
     PREFIX/ID/from/POSITION        nothing below it is there: it is removed, or was never shipped.
                                    The highest counts. A list has it behind the blocks: what is
                                    removed meanwhile is known to be
@@ -33,6 +35,7 @@ BLOCKS = "blocks"
 LOG = re.compile(r"[0-9a-f]{16}")  #: the name of a log
 FROM = "from"
 MARKS = "marks"
+READERS = "readers"
 CACHE_BYTES = 64 << 20  #: of objects that were read last: planning and reading ask for the same
 
 
@@ -267,18 +270,26 @@ def _sound_marks(place):
     return position
 
 
-def introduce(place, name):
-    """Reader `name` comes to a log. If it has not been there, the log is new: whoever reads the
-    logs beside it reads this one, too, and may be down now. Raises SpoolError, Unreachable."""
-    if name not in consumers.positions(place):
+_introduced = set()  #: places of logs that have all readers
+
+
+def _introduce(place):
+    """Whoever reads the logs beside a new one is a reader of that, too, and may be down now. Once
+    that is done the log says so: who is removed from it later does not come back."""
+    if place in _introduced:
+        return
+    if not objects.listed(place, READERS):
         others = [other for other in spools(place.rpartition("/")[0]) if other != place]
         consumers.adopt(place, others, begin(place))
+        objects.create(place, f"{READERS}/known", b"")
+    _introduced.add(place)
 
 
 def trim(place):
     """Remove what every registered reader is done with and the `marks` of the log cover; returns
     the number of objects removed. Any reader may do it: the bridge of this log may be gone for
     good. Raises SpoolError, Unreachable."""
+    _introduce(place)
     floor = min(consumers.done_with(place), _sound_marks(place))
     start, found = parts(place, skip_damaged=True)
     done = [part.end for part in found if part.end <= floor]
