@@ -316,8 +316,8 @@ def test_the_same_message_again_is_another_one_if_its_acknowledgement_may_be_mis
 
 def test_an_id_in_flight_on_a_connection_that_began_before(tmp_path):
     """What was acknowledged before the broker's first byte is missing; nothing else is. Behind
-    the first 32 messages an answer to one from before the capture is no reason any more."""
-    for gone, others, told in ((False, 32, ["MQTT-2.3.1-2"]), (False, 5, []), (True, 32, [])):
+    the first messages an answer to one from before the capture is no reason any more."""
+    for gone, others, told in ((False, 60, ["MQTT-2.3.1-2"]), (False, 5, []), (True, 60, [])):
         made = kit.Talk().client(PUB)
         made = lost(made, 1, kit.ack(4, 7)) if gone else made
         for _ in range(others):
