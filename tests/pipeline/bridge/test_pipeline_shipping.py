@@ -533,6 +533,7 @@ def test_marks_of_a_log_of_which_the_last_ones_are_damaged_count_as_far_as_they_
     (mark,) = marks.marks.values()
     assert mark.upto == 19 and positions[writer.id] == writer.position
     assert "is damaged" in caplog.text and "know nothing" in caplog.text
+    assert run("verify", "--spool", place).returncode == 1
 
 
 def test_a_store_that_is_away_is_told_once_and_so_is_its_return(place, monkeypatch, caplog):

@@ -17,6 +17,13 @@ LOST = 3  #: so many repetitions of what a gap has cut off may be in the gap
 REFUSED = 16  #: a type of its own: PUBREC of MQTT 5 with a reason code of 128 or more
 
 
+@inlined
+def _row(st, kind, conn, sender, ident):
+    """The number of a row; -1: there is none."""
+    at = find(st, conn, REPEATED + 2 * kind + sender, ident)
+    return st.slots[at] if at >= 0 else -1
+
+
 @kernel
 def owe(st, kind, conn, sender, ident, time, frame, count=1):
     """What was sent twice may be answered twice, by packets of this type, even when its identifier
@@ -30,14 +37,11 @@ def owe(st, kind, conn, sender, ident, time, frame, count=1):
 @kernel
 def owed(st, kind, conn, sender, ident):
     """Whether one more packet of this type with this identifier may come; it has."""
-    at = find(st, conn, REPEATED + 2 * (PUBREC if kind == REFUSED else kind) + sender, ident)
-    if at < 0:
+    k = _row(st, PUBREC if kind == REFUSED else kind, conn, sender, ident)
+    if k < 0 or st.flows[k]["sent"] == 0:
         return False
-    f = st.flows[st.slots[at]]
-    if f["sent"] == 0:
-        return False
-    f["sent"] -= 1
-    f["dup"] += 1
+    st.flows[k]["sent"] -= 1
+    st.flows[k]["dup"] += 1
     return True
 
 
@@ -51,22 +55,19 @@ def spare(st, kind, conn, sender, ident, time, frame):
 @kernel
 def spare_all(st, kind, conn, sender, ident):
     """All that may still come may have come, in a gap."""
-    at = find(st, conn, REPEATED + 2 * kind + sender, ident)
-    if at >= 0:
-        st.flows[st.slots[at]]["dup"] += st.flows[st.slots[at]]["sent"]
+    k = _row(st, kind, conn, sender, ident)
+    if k >= 0:
+        st.flows[k]["dup"] += st.flows[k]["sent"]
 
 
 @kernel
 def spent(st, kind, conn, sender, ident):
     """Whether an answer of this type came that nothing needed, and whose sender may take it for
     that of its next message: nobody knows when it arrived. One less is left."""
-    at = find(st, conn, REPEATED + 2 * kind + sender, ident)
-    if at < 0:
+    k = _row(st, kind, conn, sender, ident)
+    if k < 0 or st.flows[k]["dup"] == 0:
         return False
-    row = st.flows[st.slots[at]]
-    if row["dup"] == 0:
-        return False
-    row["dup"] -= 1
+    st.flows[k]["dup"] -= 1
     return True
 
 

@@ -216,8 +216,8 @@ def verify(place):
     position, size = marked(place)
     if position:
         with suppress(FileNotFoundError):  # there are newer ones
-            damaged = is_damaged(read_marks(place, position))
-            yield size, f"{place}/{MARKS}/{position:020d} is damaged" if damaged else None
+            whole = _are_whole(read_marks(place, position), position)
+            yield size, None if whole else f"{place}/{MARKS}/{position:020d} is damaged"
 
 
 def walk(place, start, stop):
@@ -237,6 +237,11 @@ def read_marks(place, position):
     """The bytes of `marks` as of `position`. Raises FileNotFoundError: there are newer ones;
     Unreachable."""
     return objects.read(place, f"{MARKS}/{position:020d}")
+
+
+def _are_whole(raw, position):
+    """Whether the bytes of `marks` are those that were put as of `position`."""
+    return not is_damaged(raw) and newest(raw)["position"] == position
 
 
 def put_marks(place, position, data):
@@ -262,7 +267,7 @@ def _sound_marks(place):
             raw = read_marks(place, position)
         except FileNotFoundError:
             return 0  # there are newer ones, for the next time
-        if is_damaged(raw) or newest(raw)["position"] != position:
+        if not _are_whole(raw, position):
             tell_once(f"{place}/{MARKS}/{position:020d} is damaged: nothing of this log is "
                       "removed until its bridge has shipped its marks again")  # fmt: skip
             return 0
